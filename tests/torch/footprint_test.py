@@ -11,7 +11,7 @@ import torch   # noqa: E402
 from hugging_face_test import CONFIGS   # noqa: E402
 from weir_torch import table   # noqa: E402
 from weir_torch.check import loss_sum   # noqa: E402
-from weir_torch.footprint import Line   # noqa: E402
+from weir_torch.footprint import Line, measured   # noqa: E402
 from weir_torch.part import Settings   # noqa: E402
 from weir_torch.views import own_memory   # noqa: E402
 
@@ -66,7 +66,12 @@ class Families(unittest.TestCase):
             y = loss_sum(y, tokens.clone()) if part.last else y
         shared = [t for t in torch.utils._pytree.tree_leaves(model.parts_of.arguments) if isinstance(t, torch.Tensor)]
         found = saved.bytes([*bound.tensors(), *shared, *model.parts_of.model.buffers(), *([] if x is None else [x])])
+        del y, saved
+        forward = lambda: loss_sum(part.run(x, tokens.clone()), tokens.clone()) if part.last else part.run(x, tokens.clone())   # noqa: E731
+        gradient = torch.ones(() if part.last else (samples, *part.output_shape))
+        _, *needed = measured(forward, gradient, [*bound.tensors(), *shared, *model.parts_of.model.buffers(), *([] if x is None else [x])])
         part.uninstall()
+        self.assertGreaterEqual(part.transient.per_sample * samples + part.transient.once, max(needed))
         predicted = part.stash.per_sample * samples + part.stash.once
         self.assertLessEqual(abs(predicted - found), 0.02 * max(found, 1), f"predicted {predicted}, found {found}")
 

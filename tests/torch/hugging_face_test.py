@@ -7,6 +7,7 @@ import signal
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "worker/python"))
 import torch   # noqa: E402
@@ -171,6 +172,18 @@ class Check(unittest.TestCase):
         for name, wrong in CONTROLS.items():
             with self.subTest(name), self.assertRaisesRegex(Refused, "differs from that of the whole model"):
                 self.checked("Llama", lambda parts, wrong=wrong: wrong(parts.layers()))
+
+
+    def test_an_argument_that_depends_on_the_data_is_refused(self):
+        around, calls = Decomposition.around, []
+
+        def changing(parts, x=None, ids=None):
+            calls.append(1)
+            y, notes = around(parts, x, ids)
+            return y, [(args, {**kwargs, "per_layer_input": torch.tensor(len(calls))}) for args, kwargs in notes]
+
+        with mock.patch.object(Decomposition, "around", changing), self.assertRaisesRegex(Refused, "argument per_layer_input of block0 depends on the data"):
+            self.checked("Llama")
 
 
 class Weights(Case):

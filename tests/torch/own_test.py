@@ -174,6 +174,11 @@ def layers(config):
         self.assertEqual(one.wait(), 84, one.errors())
         self.assertIn("layer holds (Holds) keeps a view of its input after the backward", one.errors())
 
+    def test_a_library_that_cannot_be_loaded_is_named(self):
+        one = self.run_alone(f"--model={EXAMPLE}", env={"WEIR_LIBRARY": "/no/such.so"})
+        self.assertEqual(one.wait(), 2, one.errors())
+        self.assertEqual(one.errors(), "weir-torch: /no/such.so: cannot open shared object file: No such file or directory\n")
+
     def test_metrics_answer(self):
         path = self.file("def layers(config):\n    return [Embed(), nn.Linear(8, 256)]\n")
         one = self.run_alone(f"--model={path}", "--seq=16", NO_END)

@@ -43,13 +43,13 @@ EDGES = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 8) 
 
 
 def measured(forward, gradient, known):
-    """(bytes kept, most bytes beside those) of one pass. forward() returns the output; gradient: of it."""
+    """Bytes of one pass: (kept from forward to backward, most beside those in forward, in backward). gradient: of what forward() returns."""
     with Peak([gradient, *known]) as peak:
         end = end_of(forward())
         kept, in_forward, peak.most = peak.now, peak.most, peak.now
         if end is not None:
             torch.autograd.backward(end, gradient)
-    return kept, max(in_forward, peak.most) - kept
+    return kept, in_forward - kept, peak.most - kept
 
 
 @dataclass
@@ -66,3 +66,13 @@ class Line:
         if once < 0:   # faster than in proportion
             return cls(-(-max(few * SAMPLES[1], many * SAMPLES[0]) // (SAMPLES[0] * SAMPLES[1])), 0)
         return cls(per_sample, once)
+
+    def or_more(self, other):
+        """At or above both lines everywhere."""
+        return Line(max(self.per_sample, other.per_sample), max(self.once, other.once))
+
+
+def lines(passes):
+    """(bytes kept, most bytes beside those) as lines, from what measured() returned for SAMPLES."""
+    kept, in_forward, in_backward = (Line.through(*values) for values in zip(*passes))
+    return kept, in_forward.or_more(in_backward)

@@ -9,7 +9,7 @@ import torch
 from weir_torch.check import check, loss_sum, small_copy
 from weir_torch.decompose import Decomposition
 from weir_torch.errors import Refused, is_out_of_memory, one_line
-from weir_torch.footprint import SAMPLES, Line, measured
+from weir_torch.footprint import SAMPLES, lines, measured
 from weir_torch.part import Part, mixed
 from weir_torch.views import own_memory, parameters_on_meta, places_of
 
@@ -155,6 +155,11 @@ class FolderModel:
         self.parts = [FolderPart(self, i, *layer) for i, layer in enumerate(self.parts_of.layers())]
         self.describe_parts()
 
+    def begin(self):
+        """Training begins: initial values are not asked for any more."""
+        if self.weights is not None:
+            self.weights.whole = None
+
     def export(self):
         """What a folder that from_pretrained opens holds besides the tensors."""
         text = json.loads(self.config.to_json_string(use_diff=False))
@@ -232,7 +237,7 @@ class FolderModel:
             raise Refused(f"layer {part.id} ({part.description}): {one_line(error)}") from error
 
     def measured(self, part):
-        settings, kept, needed = self.settings, [], []
+        settings, passes = self.settings, []
         bound = own_memory(part.places, settings.dtype)
         part.use(bound, training=True)
         for samples in SAMPLES:
@@ -248,8 +253,6 @@ class FolderModel:
             del y
             shared = [t for t in torch.utils._pytree.tree_leaves(self.parts_of.arguments) if isinstance(t, torch.Tensor)]
             known = [*bound.tensors(), *shared, *self.parts_of.model.buffers(), *([] if x is None else [x])]
-            bytes_kept, most = measured(forward, gradient, known)
-            kept.append(bytes_kept)
-            needed.append(most)
+            passes.append(measured(forward, gradient, known))
         part.uninstall()
-        return Line.through(*kept), Line.through(*needed)
+        return lines(passes)

@@ -14,7 +14,7 @@ from torch import nn
 
 from weir_torch.check import loss_sum
 from weir_torch.errors import Refused, is_out_of_memory, one_line
-from weir_torch.footprint import SAMPLES, Line, measured
+from weir_torch.footprint import SAMPLES, lines, measured
 from weir_torch.later import Later
 from weir_torch.part import Part, mixed
 from weir_torch.views import own_memory, parameters_on_meta, places_of
@@ -117,6 +117,9 @@ class OwnModel:
         self.name_parts()
         self.describe_parts()
 
+    def begin(self):
+        """Training begins."""
+
     @staticmethod
     def export():
         """No other program knows these modules."""
@@ -170,7 +173,7 @@ class OwnModel:
         for name, module in part.module.named_modules():
             if getattr(module, "sparse", False) is True and hasattr(module, "weight"):
                 raise Refused(f": parameter {name + '.' if name else ''}weight has sparse gradients; make the embedding with sparse=False")
-        dtype, kept, needed, sizes = self.settings.dtype, {}, {}, {}
+        dtype, passes, sizes = self.settings.dtype, [], {}
         bound = own_memory(part.places, dtype, part.initial_values())
         part.use(bound, training=True)
         values = [p.detach().clone() for p in bound.parameters]
@@ -195,10 +198,11 @@ class OwnModel:
                 self.look(part, bound, values, buffers)
                 continue
             del y
-            kept[samples], needed[samples] = measured(trial.forward, gradient, [*bound.tensors(), *part.buffers().values(), *([] if x is None else [x])])
+            known = [*bound.tensors(), *part.buffers().values(), *([] if x is None else [x])]
+            passes.append(measured(trial.forward, gradient, known))
             self.look(part, bound, values, buffers)
         self.shapes_of(part, sizes)
-        part.stash, part.transient = (Line.through(*(of[n] for n in SAMPLES)) for of in (kept, needed))
+        part.stash, part.transient = lines(passes)
         part.uninstall()
 
     class Trial:

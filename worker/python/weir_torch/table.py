@@ -123,7 +123,7 @@ class Host:
     """What the functions of abi.Table do. They come from one thread, one at a time."""
 
     def __init__(self):
-        self.model, self.bound, self.number, self.trouble = None, {}, 0, None
+        self.model, self.bound, self.number, self.trouble, self.begun = None, {}, 0, None, False
 
     def line_of(self, error):
         return one_line(error, getattr(self.model, "folder", ""))
@@ -153,6 +153,9 @@ class Host:
 
     def forward(self, bound, of):
         self.check()
+        if not self.begun:
+            self.begun = True
+            self.model.begin()
         self.bound[bound].forward(of)
 
     def backward(self, bound, of):
