@@ -49,6 +49,7 @@ void fit(JobStatus& status) {
   }
   shorten(status.selector, kMostSelector);
   shorten({&status.workers_summary, &status.gang_provider}, kMostNumber);
+  shorten({&status.model.name, &status.model.engine}, kMostNodeReason);
   shorten(status.template_hash, kMostHash);
   shorten(status.last_restart_reason, kMostReason);
   shorten(status.restart_reasons, kMostCauses);

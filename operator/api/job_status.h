@@ -42,6 +42,14 @@ struct PlanStatus {
   bool operator==(const PlanStatus&) const = default;
 };
 
+// What the workers train, as they say.
+struct ModelStatus {
+  std::string name, engine;
+  int layers = 0;
+  std::int64_t parameters = 0;  // their number; 0 = nothing is known of the model
+  bool operator==(const ModelStatus&) const = default;
+};
+
 struct AvoidedNode {
   std::string node, reason;
   Time until{};
@@ -84,6 +92,7 @@ struct JobStatus {
   int scheduling_timeouts = 0;           // in a row
   std::optional<Time> scheduling_retry;  // set: all pods are released until then
   std::vector<GroupStatus> worker_groups;
+  ModelStatus model;
   PlanStatus plan;
   std::optional<Time> retune_last_change;
   int retune_cooldown_seconds = 0;

@@ -128,6 +128,34 @@ TEST(SameLoss, OfLayersOfAPlugin) {
   }
 }
 
+// Its blocks read the input tokens, too, so each worker reads them from the data; and some layers
+// are recomputed, which changes no bit.
+TEST(SameLoss, OfLayersThatReadTokensAndAreRecomputed) {
+  const std::vector<std::string> plain = {"--plugin=" WEIR_PLUGIN_READS_TOKENS,
+                                          "--seq=8",
+                                          "--vocab=32",
+                                          "--steps=4",
+                                          "--validation-interval=2",
+                                          "--lr=0.01"};
+  std::vector<std::string> recomputed = plain;
+  recomputed.emplace_back("--recompute=block0-block1,head");
+  const auto expected = losses_alone(plain, kMicroBatches);
+  ASSERT_EQ(expected.size(), 4U);
+  for (const auto& options : {plain, recomputed}) {
+    Workers workers({.type = "KFKB",
+                     .dispatch = "Hint",
+                     .k = 2,
+                     .stages = 3,
+                     .micro_batches = kMicroBatches,
+                     .layers = 4},
+                    options);
+
+    EXPECT_THAT(workers.wait_all(), Each(0)) << workers[0].errors();
+
+    EXPECT_EQ(losses(workers.steps(2)), expected);
+  }
+}
+
 TEST(SameLoss, FromATextFile) {
   const TempDir folder;
   std::string text;

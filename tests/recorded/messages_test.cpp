@@ -155,7 +155,7 @@ TEST(RecordedMessages, HaveTheSameBytes) {
   add("POST join", encode(Join{"uid-1", "j-a-1", "u1", 1, 2, 1, 3}));
   add("POST register", encode(Register{.job_uid = "uid-1",
                                        .members = {kMember},
-                                       .model = {"gpt-mini", 24, "sha256:cc"},
+                                       .model = {"gpt-mini", 24, "sha256:cc", 1000, "C", "a note"},
                                        .profile_json = encode_profile(profile()),
                                        .links = {{"n0", "n1", 1.5e9, 2e-4}},
                                        .last_checkpoint_step = 2000}));

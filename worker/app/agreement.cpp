@@ -92,6 +92,7 @@ Settings settings_of_job(const Options& o, const stage::Model& model, const data
   append(all, {{"--precision", name_of(o.model.precision)},
                {"--data", data.content()},
                {"order of the data", data::kOrder},
+               {"--recompute", o.model.recompute},
                {"--steps", std::to_string(o.steps)}});
   append(all, optimizer_options(o.model));
   append(all, {{"--grad-clip", exact_text(o.grad_clip)},

@@ -93,6 +93,9 @@ void add_training(Rows& rows, Raw& raw) {
                "is, another one as text")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  rows.add("--recompute", o.model.recompute,
+           "layers that keep their input only and run again before their backward: none, all, or a "
+           "list as block0-block3,head");
   if (!o.hosted) add_sizes(rows, o);
   rows.add("--data", o.data,
            "[WEIGHT:]PATH[,...]: files of tokens and their shares; PATH of PATH.bin and PATH.idx "

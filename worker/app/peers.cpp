@@ -22,6 +22,7 @@
 #include "worker/http/beast_transport.h"
 #include "worker/protocol/codec.h"
 #include "worker/schedule/validate.h"
+#include "worker/stage/layer.h"
 
 namespace weir::app {
 namespace {
@@ -283,6 +284,7 @@ Outcome run_coordinator(State& state) {
         check_plan_file(o.plan_file, static_cast<int>(state.model->layers.size()));
     if (!readable) return Failure{Exit::kConfiguration, readable.error().message};
   }
+  const stage::LayerSource* const source = state.model->source.get();
   coordinator::Options options{
       .listen_ip = o.listen_ip(),
       .port = o.control_port.value_or(o.plans_itself() ? 0 : protocol::kControlPort),
@@ -290,7 +292,10 @@ Outcome run_coordinator(State& state) {
       .workers = o.workers,
       .model = {.name = state.model->options.name,
                 .layers = static_cast<int>(state.model->layers.size()),
-                .digest = state.model->digest},
+                .digest = state.model->digest,
+                .parameters = state.model->parameters,
+                .engine = source ? source->engine() : "",
+                .note = source ? source->note() : ""},
       .settings = settings_of_job(o, *state.model, *state.dataset, state.validation.get()),
       .total_steps = o.steps,
       .measure = o.measures(),

@@ -37,7 +37,9 @@ std::string profile_json(const ProfileOf& of, const Timings& times) {
         .parameter_bytes = info.parameter_bytes,
         .output_bytes_per_sample = info.output_bytes_per_sample,
         .activation_bytes_per_sample = info.activation_bytes_per_sample,
+        .activation_bytes = info.activation_bytes,
         .transient_bytes_per_sample = info.transient_bytes_per_sample,
+        .transient_bytes = info.transient_bytes,
         .split =
             protocol::SplitBytes{.held_per_sample = info.held_bytes_per_sample,
                                  .transient_per_sample = info.split_transient_bytes_per_sample}};

@@ -47,6 +47,7 @@ class StageAround : public Stage {
   double loss() const override { return inner_->loss(); }
   std::int64_t output_bytes(int samples) const override { return inner_->output_bytes(samples); }
   std::int64_t input_bytes(int samples) const override { return inner_->input_bytes(samples); }
+  bool needs_inputs() const override { return inner_->needs_inputs(); }
   std::int64_t activation_bytes() const override { return inner_->activation_bytes(); }
   device::Device& device() override { return inner_->device(); }
   std::vector<Parameter> parameters() override { return inner_->parameters(); }

@@ -44,16 +44,16 @@ schedule::StageMemory stage_memory(const schedule::Plan& plan, int stage, const 
   std::int64_t transient = 0;
   for (int i = range.first; i <= range.last; ++i) {
     const stage::LayerInfo& layer = model.layers[static_cast<std::size_t>(i)];
-    const std::int64_t kept = layer.activation_bytes_per_sample * samples;
+    const std::int64_t kept = layer.activation_bytes_per_sample * samples + layer.activation_bytes;
     const std::int64_t held = layer.held_bytes_per_sample * samples;
     memory.activation_bytes += kept;
     memory.held_bytes += held;
     memory.in_backward_bytes += std::max(kept, held);
     memory.static_bytes += stage::state_bytes(model.options.precision, layer.parameter_bytes);
     if (saves) memory.static_bytes += stage::kSaveCopyFactor * layer.parameter_bytes;
-    transient =
-        std::max(transient, samples * (plan.schedule.split ? layer.split_transient_bytes_per_sample
-                                                           : layer.transient_bytes_per_sample));
+    const std::int64_t while_it_runs = plan.schedule.split ? layer.split_transient_bytes_per_sample
+                                                           : layer.transient_bytes_per_sample;
+    transient = std::max(transient, samples * while_it_runs + layer.transient_bytes);
   }
   memory.static_bytes += transient;
   const auto output_of = [&](int layer) {

@@ -159,7 +159,7 @@ class Runner {
         const stage::Tokens tokens,
         tokens_.load(parts_.dataset, order_.step, (first_micro_batch_ + micro_batch) * samples_,
                      samples_, step_micro_batches_ * samples_, parts_.sequence,
-                     parts_.links.first(), parts_.links.last()));
+                     parts_.stage.needs_inputs(), parts_.links.last()));
     WEIR_TRY(device::Buffer output, parts_.stage.forward(micro_batch, input, tokens));
     ++progress_.forwards_done;
     WEIR_OK(parts_.links.free_slot(Channel::kForward));

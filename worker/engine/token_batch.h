@@ -13,13 +13,13 @@ namespace weir::engine {
 
 class TokenBatch {
  public:
-  // Loads samples first .. first + samples - 1 of a step: inputs on the first stage, targets on the
-  // last; both read the same samples. Valid until the next call. Returns errors of the dataset.
+  // Loads samples first .. first + samples - 1 of a step, with inputs, targets, both or neither;
+  // all stages read the same samples. Valid until the next call. Returns errors of the dataset.
   Result<stage::Tokens> load(const data::Dataset& dataset, std::int64_t step, int first,
-                             int samples, int step_samples, int sequence, bool first_stage,
-                             bool last_stage) {
+                             int samples, int step_samples, int sequence, bool inputs,
+                             bool targets) {
     stage::Tokens tokens{.samples = samples, .first_sample = first};
-    if (!first_stage && !last_stage) return tokens;
+    if (!inputs && !targets) return tokens;
     const auto length = static_cast<std::size_t>(sequence);
     inputs_.resize(static_cast<std::size_t>(samples) * length);
     targets_.resize(inputs_.size());
@@ -28,8 +28,8 @@ class TokenBatch {
       WEIR_OK(dataset.sample(step, first + i, step_samples, std::span(inputs_).subspan(at, length),
                              std::span(targets_).subspan(at, length)));
     }
-    if (first_stage) tokens.inputs = inputs_;
-    if (last_stage) tokens.targets = targets_;
+    if (inputs) tokens.inputs = inputs_;
+    if (targets) tokens.targets = targets_;
     return tokens;
   }
 

@@ -57,7 +57,7 @@ Result<double> run_validation(const StepParts& parts, const ValidationOrder& ord
     }
     WEIR_TRY(const stage::Tokens tokens,
              batch.load(parts.dataset, 0, m * samples, samples, micro_batches * samples,
-                        parts.sequence, links.first(), links.last()));
+                        parts.sequence, parts.stage.needs_inputs(), links.last()));
     WEIR_TRY(stage::Evaluated evaluated, parts.stage.evaluate(input, tokens));
     sum += evaluated.loss_sum;
     input = device::Buffer();

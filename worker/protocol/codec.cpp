@@ -71,6 +71,9 @@ void fields(auto& io, Is<ModelInfo> auto& model) {
   io.required("name", model.name);
   io.required("layers", model.layers);
   io("digest", model.digest);
+  if (io.kReads || model.parameters != 0) io("parameters", model.parameters);
+  io("engine", model.engine);
+  io("note", model.note);
 }
 
 void fields(auto& io, Is<ProbedLink> auto& link) {

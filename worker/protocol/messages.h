@@ -35,6 +35,8 @@ struct ModelInfo {
   std::string name;
   int layers = 0;
   std::string digest;
+  std::int64_t parameters = 0;  // their number; 0 = not told, by an older worker
+  std::string engine, note;     // of layers of one's own: what computes them, and what it says
 };
 
 struct ProbedLink {  // from one node to another, one direction

@@ -147,6 +147,7 @@ void fields(Io& io, T& layer) {
   bytes(io, "outputBytesPerSample", layer.output_bytes_per_sample);
   if constexpr (Io::kReads) layer.activation_bytes_per_sample = layer.output_bytes_per_sample;
   bytes(io, "stashBytesPerSample", layer.activation_bytes_per_sample);
+  if (Io::kReads || layer.activation_bytes != 0) bytes(io, "stashBytes", layer.activation_bytes);
   bytes(io, "transientBytesPerSample", layer.transient_bytes_per_sample);
   bytes(io, "transientBytes", layer.transient_bytes);
   io("split", layer.split);

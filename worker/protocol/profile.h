@@ -39,7 +39,7 @@ struct ProfileLayer {
   std::string id, description;
   std::int64_t parameter_bytes = 0;
   std::int64_t output_bytes_per_sample = 0;
-  std::int64_t activation_bytes_per_sample = 0;
+  std::int64_t activation_bytes_per_sample = 0, activation_bytes = 0;
   std::int64_t transient_bytes_per_sample = 0, transient_bytes = 0;
   std::map<std::string, std::vector<ProfileTime>> times;  // by device class; rising samples
   std::optional<SplitBytes> split = {};                   // empty: unknown

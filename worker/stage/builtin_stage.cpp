@@ -101,6 +101,12 @@ class BuiltinStage final : public Stage {
   std::int64_t input_bytes(int samples) const override {
     return samples * layers_.front()->input_bytes_per_sample();
   }
+  bool needs_inputs() const override {
+    const auto reads = [](const auto& layer) {
+      return layer->input_bytes_per_sample() == 0 || layer->info().needs_inputs;
+    };
+    return std::ranges::any_of(layers_, reads);
+  }
   std::int64_t activation_bytes() const override {
     std::int64_t total = 0;
     for (const auto* kept : {&in_flight_, &between_}) {
@@ -159,12 +165,16 @@ class BuiltinStage final : public Stage {
             .seed = mix_seed(mix_seed(options_.seed, static_cast<std::uint64_t>(step_)),
                              static_cast<std::uint64_t>(tokens.first_sample)),
             .training = training,
+            .keeps = training,
             .tokens = tokens,
             .loss_scale = static_cast<float>(1 / step_tokens),
             .loss = loss_memory_ ? loss_memory_.as<double>() : &loss_};
   }
   // Tokens come from the user's data, so a wrong one is an error and no broken invariant.
   Status check_tokens(const Tokens& tokens) const {
+    const auto positions =
+        static_cast<std::size_t>(tokens.samples) * static_cast<std::size_t>(options_.sequence);
+    WEIR_CHECK(!needs_inputs() || tokens.inputs.size() == positions, "an input for each position");
     for (const auto list : {tokens.inputs, tokens.targets}) {
       for (const auto token : list) {
         if (token >= 0 && token < options_.vocabulary) continue;

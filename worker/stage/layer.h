@@ -54,8 +54,10 @@ struct Pass {
   int samples = 0;
   std::int64_t step = 0;
   std::uint64_t seed = 0;  // of random numbers: from the job's seed, step and first sample
-  bool training = true;    // false: an evaluation, and nothing is kept
-  // Forward only, in memory of `device`. The first layer reads the inputs, the last one the
+  bool training = true;    // false: an evaluation
+  // Forward only. False: no backward follows, and what forward keeps is dropped at once.
+  bool keeps = true;
+  // Forward only, in memory of `device`. Layers that need them read the inputs, the last one the
   // targets.
   Tokens tokens;
   float loss_scale = 0;  // weight of one token in the loss: 1 / (tokens of the global batch)
@@ -129,6 +131,7 @@ class LayerSource {
   virtual ~LayerSource() = default;
   virtual std::string name() const = 0;
   virtual std::string engine() const = 0;  // the program that computes; "" = unknown
+  virtual std::string note() const = 0;    // a remark for the user; may be ""
   virtual Layers layers() const = 0;       // all layers, made anew
   // Text for the digest: facts of the model that its parameters do not show.
   virtual std::string facts() const { return ""; }

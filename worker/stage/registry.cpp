@@ -11,6 +11,7 @@
 #include "worker/stage/learning_rate.h"
 #include "worker/stage/models/decoder.h"
 #include "worker/stage/models/mlp.h"
+#include "worker/stage/recompute.h"
 
 namespace weir::stage {
 namespace {
@@ -116,16 +117,8 @@ std::string digest_of(const Model& model, const Layers& layers) {
   return "sha256:" + sha256_hex(text.str());
 }
 
-}  // namespace
-
-std::vector<std::string> model_names() {
-  std::vector<std::string> names;
-  names.reserve(kModels.size());
-  for (const auto& entry : kModels) names.emplace_back(entry.name);
-  return names;
-}
-
-Result<Layers> layers_of(const Model& model) {
+// As they are built, whatever is recomputed.
+Result<Layers> plain_layers_of(const Model& model) {
   const ModelOptions& options = model.options;
   WEIR_TRY([[maybe_unused]] const Unit checked, check(model));
   if (model.source) return model.source->layers();
@@ -137,14 +130,33 @@ Result<Layers> layers_of(const Model& model) {
   return invalid("model", "unknown model " + options.name + "; known are " + known);
 }
 
+}  // namespace
+
+std::vector<std::string> model_names() {
+  std::vector<std::string> names;
+  names.reserve(kModels.size());
+  for (const auto& entry : kModels) names.emplace_back(entry.name);
+  return names;
+}
+
+Result<Layers> layers_of(const Model& model) {
+  WEIR_TRY(Layers layers, plain_layers_of(model));
+  WEIR_OK(recompute(layers, model.options.recompute, model.options.sequence));
+  return layers;
+}
+
 Result<Model> describe_model(const ModelOptions& options,
                              std::shared_ptr<const LayerSource> source) {
   Model model{.options = options, .source = std::move(source)};
   if (model.source && model.options.name.empty()) model.options.name = model.source->name();
-  WEIR_TRY(const Layers layers, layers_of(model));
+  WEIR_TRY(Layers layers, plain_layers_of(model));
   model.digest = digest_of(model, layers);
   model.shapes = shapes_of(model, layers);
-  for (const auto& layer : layers) model.layers.push_back(layer->info());
+  WEIR_OK(recompute(layers, model.options.recompute, model.options.sequence));
+  for (const auto& layer : layers) {
+    model.layers.push_back(layer->info());
+    for (const ParameterSpec& spec : layer->parameters()) model.parameters += spec.count();
+  }
   return model;
 }
 

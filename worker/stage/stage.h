@@ -28,6 +28,7 @@ struct ModelOptions {
   int blocks = 0, width = 0, heads = 0;  // of the models "gpt" and "llama"; others have theirs
   int kv_heads = 0, ffn = 0;             // of the model "llama" alone; 0 = as usual for its size
   std::string model_options = "{}";      // a JSON object, for layers of one's own
+  std::string recompute = "none";        // which layers keep their input alone (recompute.h)
   std::uint64_t seed = 1;  // initial values depend on (seed, layer, parameter name) only
   Precision precision = Precision::kFp32;
   // AdamW
@@ -48,9 +49,12 @@ struct LayerInfo {
   std::int64_t output_bytes_per_sample = 0;
   std::int64_t activation_bytes_per_sample = 0;
   std::int64_t transient_bytes_per_sample = 0;
+  // On top of these once for each micro-batch, whatever its samples: of layers of one's own.
+  std::int64_t activation_bytes = 0, transient_bytes = 0;
   // Split backward: kept from backward_input to backward_weights; transient in either of them.
   std::int64_t held_bytes_per_sample = 0;
   std::int64_t split_transient_bytes_per_sample = 0;
+  bool needs_inputs = false;  // reads the input tokens although it is not the first layer
 };
 
 class LayerSource;  // layer.h
@@ -59,7 +63,8 @@ struct Model {
   ModelOptions options;
   std::shared_ptr<const LayerSource> source;  // of layers of one's own; null = built in
   std::vector<LayerInfo> layers;
-  std::string digest;  // "sha256:..." of everything that the mathematics depends on
+  std::int64_t parameters = 0;  // their number, over all layers
+  std::string digest;           // "sha256:..." of everything that the mathematics depends on
   std::string shapes;  // "sha256:..." of layers and parameters, which decides what can be loaded
 };
 // Describes the whole model. kInvalid names an unknown model and lists the known ones.
@@ -67,8 +72,8 @@ Result<Model> describe_model(const ModelOptions& options,
                              std::shared_ptr<const LayerSource> source = nullptr);
 std::vector<std::string> model_names();
 
-// Tokens of one micro-batch: inputs for the first stage and targets for the last one, both
-// (samples, T) of int32; empty on other stages.
+// Tokens of one micro-batch: inputs for stages that need them (Stage::needs_inputs), targets for
+// the last one, both (samples, T) of int32; empty on other stages.
 struct Tokens {
   std::span<const std::int32_t> inputs, targets;
   int samples = 0;
@@ -155,6 +160,7 @@ class Stage {
   virtual std::int64_t output_bytes(
       int samples) const = 0;  // of one micro-batch; 0 on the last stage
   virtual std::int64_t input_bytes(int samples) const = 0;  // 0 on the first stage
+  virtual bool needs_inputs() const = 0;                    // forward() reads Tokens::inputs
   virtual std::int64_t activation_bytes() const = 0;        // kept activations, now
   virtual device::Device& device() = 0;                     // the device on which the stage is
   virtual std::vector<Parameter> parameters() = 0;

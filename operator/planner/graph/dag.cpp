@@ -171,7 +171,8 @@ Result<Dag> dag_of(const Model& model, const std::vector<DagClass>& classes, int
     const Layer& layer = model.layers[static_cast<std::size_t>(index)];
     dag.parameters.push_back(layer.parameter_bytes);
     dag.output.push_back(bytes_of(layer.output_bytes_per_sample, micro_batch_size));
-    dag.stash.push_back(bytes_of(layer.stash_bytes_per_sample, micro_batch_size));
+    dag.stash.push_back(bytes_of(layer.stash_bytes_per_sample, micro_batch_size) +
+                        layer.stash_bytes);
     dag.transient.push_back(bytes_of(layer.transient_bytes_per_sample, micro_batch_size) +
                             layer.transient_bytes);
   }

@@ -29,7 +29,7 @@ struct Layer {
   std::string id, description;
   std::int64_t parameter_bytes = 0;
   std::int64_t output_bytes_per_sample = 0;
-  std::int64_t stash_bytes_per_sample = 0;
+  std::int64_t stash_bytes_per_sample = 0, stash_bytes = 0;  // of a sample, of a micro-batch
   std::int64_t transient_bytes_per_sample = 0, transient_bytes = 0;
   std::map<std::string, std::vector<LayerTime>> times;  // by device class, rising samples
 };

@@ -15,6 +15,7 @@ Layer layer_of(protocol::ProfileLayer& read) {
               .parameter_bytes = read.parameter_bytes,
               .output_bytes_per_sample = read.output_bytes_per_sample,
               .stash_bytes_per_sample = read.activation_bytes_per_sample,
+              .stash_bytes = read.activation_bytes,
               .transient_bytes_per_sample = read.transient_bytes_per_sample,
               .transient_bytes = read.transient_bytes,
               .times = {}};

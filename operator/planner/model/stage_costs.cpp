@@ -57,7 +57,7 @@ PipelineCosts costs_of(const Model& model, const Cluster& cluster, const schedul
       time.backward_input += layer_seconds.backward_input;
       time.backward_weights += layer_seconds.backward_weights;
       parameters += layer.parameter_bytes;
-      stash += layer.stash_bytes_per_sample * size;
+      stash += layer.stash_bytes_per_sample * size + layer.stash_bytes;
       transient =
           std::max(transient, layer.transient_bytes_per_sample * size + layer.transient_bytes);
     }

@@ -278,7 +278,7 @@ class Checker {
     for (const int i : stage.layers) {
       const Layer& layer = model_.layers[static_cast<std::size_t>(i)];
       parameters += layer.parameter_bytes;
-      stash += layer.stash_bytes_per_sample * samples();
+      stash += layer.stash_bytes_per_sample * samples() + layer.stash_bytes;
       memory.transient_bytes =
           std::max(memory.transient_bytes,
                    layer.transient_bytes_per_sample * samples() + layer.transient_bytes);

@@ -331,6 +331,7 @@ TEST(EncodeStatus, SendsAllFieldsAndReadsBackEqual) {
   status.workers_summary = "4/4";
   status.restarts = 2;
   status.worker_groups = {{"gpu", "why", 4, 3, 2, 1}};
+  status.model = {"gpt-mini", "C", 8, 3'000'000'000};
   status.plan = {.revision = 2,
                  .applied_revision = 1,
                  .trigger = "Retune",

@@ -83,6 +83,7 @@ TEST(Fit, AnyStatusKeepsTheLimitsOfTheCrd) {
   status.scheduling_timeouts = status.restarts = kHuge;
   status.scheduling_retry = Time{};
   status.worker_groups.assign(kMany, {kLong, kLong, kHuge, kHuge, -1, 0});
+  status.model = {kLong, kLong, kHuge, std::numeric_limits<std::int64_t>::max()};
   status.plan.revision = std::numeric_limits<std::int64_t>::max();
   status.plan.trigger = "Initial";
   status.plan.config_map = status.plan.predicted_step_seconds = kLong;

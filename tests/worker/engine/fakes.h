@@ -64,6 +64,7 @@ class FakeStage final : public stage::Stage {
   double loss() const override { return 1.5; }
   std::int64_t output_bytes(int /*samples*/) const override { return last_ ? 0 : kTensorBytes; }
   std::int64_t input_bytes(int /*samples*/) const override { return first_ ? 0 : kTensorBytes; }
+  bool needs_inputs() const override { return first_; }
   std::int64_t activation_bytes() const override { return 0; }
   device::Device& device() override { return device_; }
   std::vector<stage::Parameter> parameters() override { return {}; }

@@ -120,6 +120,17 @@ TEST(PlanRules, CountTheMemoryOfTheOwnStage) {
   EXPECT_EQ(second.output_bytes, 0);
 }
 
+// Layers of one's own may keep and take bytes whatever their samples.
+TEST(PlanRules, CountWhatALayerTakesOncePerMicroBatch) {
+  stage::Model model = four_layers();
+  model.layers[0].activation_bytes = 50;
+  model.layers[1].transient_bytes = 5;
+  const schedule::StageMemory memory = stage_memory(two_stages(), 0, model);
+
+  EXPECT_EQ(memory.activation_bytes, 400 + 50);
+  EXPECT_EQ(memory.static_bytes, 12000 + 2 * 7 + 5);
+}
+
 TEST(PlanRules, CountWhatASplitBackwardHolds) {
   stage::Model model = four_layers();
   model.layers[0].held_bytes_per_sample = 160;

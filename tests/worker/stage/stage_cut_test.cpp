@@ -113,6 +113,22 @@ TEST_P(StageCut, GivesTheSameBitsWithOneStageForEachLayer) {
   EXPECT_TRUE(parts.parameters == whole.parameters);
 }
 
+TEST_P(StageCut, GivesTheSameBitsWhenLayersAreRecomputed) {
+  const int last = test::last_layer(model_);
+  const Trained kept = Chain(model_, {{0, last}}).train(2);
+
+  ModelOptions options = model_.options;
+  for (const std::string choice : {"all", GetParam().name == "mlp" ? "hidden1-hidden3" : "head"}) {
+    options.recompute = choice;
+    const Model recomputed = test::model_of(options);
+    for (const int late : {kWhole, 1}) {
+      const Trained again = Chain(recomputed, {{0, 3}, {4, last}}).train(4, late);
+      EXPECT_EQ(again.losses, kept.losses) << choice;
+      EXPECT_TRUE(again.parameters == kept.parameters) << choice;
+    }
+  }
+}
+
 TEST_P(StageCut, GivesTheBitsOfWholeBackwardsWhenTheyAreSplit) {
   const int last = test::last_layer(model_);
   const Trained whole = Chain(model_, {{0, last}}).train(2);

@@ -15,6 +15,7 @@ struct MemoryCase {
   std::string model;
   int sequence, samples;
   Precision precision = Precision::kFp32;
+  std::string recompute = "none";
 };
 
 class LayerMemory : public ::testing::TestWithParam<MemoryCase> {
@@ -22,6 +23,7 @@ class LayerMemory : public ::testing::TestWithParam<MemoryCase> {
   static Model model() {
     ModelOptions options = test::small_options(GetParam().model, GetParam().precision);
     options.sequence = GetParam().sequence;
+    options.recompute = GetParam().recompute;
     return test::model_of(options);
   }
 };
@@ -195,11 +197,15 @@ INSTANTIATE_TEST_SUITE_P(Models, LayerMemory,
                                            MemoryCase{test::kEverything, 5, 2, Precision::kBf16},
                                            MemoryCase{"llama", 5, 2, Precision::kBf16},
                                            MemoryCase{"mlp", 5, 2, Precision::kBf16},
-                                           MemoryCase{"gpt-tiny", 5, 2, Precision::kBf16}),
+                                           MemoryCase{"gpt-tiny", 5, 2, Precision::kBf16},
+                                           MemoryCase{"mlp", 5, 2, Precision::kFp32, "all"},
+                                           MemoryCase{"gpt-tiny", 5, 2, Precision::kFp32, "all"},
+                                           MemoryCase{"gpt-tiny", 5, 2, Precision::kBf16, "all"}),
                          [](const auto& tested) {
                            return test::tested_name(
                                       {{tested.param.model, tested.param.precision}, 0}) +
-                                  std::to_string(tested.param.sequence);
+                                  std::to_string(tested.param.sequence) +
+                                  (tested.param.recompute == "all" ? "Recomputed" : "");
                          });
 
 }  // namespace stage_memory_test

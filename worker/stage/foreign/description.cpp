@@ -111,11 +111,10 @@ Result<LayerDescription> layer_of(const json& object, const std::string& path, b
   WEIR_TRY(const std::int64_t output, number_of(object, inside, "outputValues"));
   if (last && output != 0) return invalid(inside + "outputValues", "must be 0 for the last layer");
   if (!last && output == 0) return invalid(inside + "outputValues", "must be above 0");
-  for (const auto& [key, has] : {std::pair{"needsInputs", first}, {"needsTargets", last}}) {
-    WEIR_TRY(const bool needs, flag_of(object, inside, key, has));
-    if (needs && !has) {
-      return invalid(inside + key, "tokens reach the first and the last layer only");
-    }
+  WEIR_TRY(info.needs_inputs, flag_of(object, inside, "needsInputs", first));
+  WEIR_TRY(const bool needs_targets, flag_of(object, inside, "needsTargets", last));
+  if (needs_targets && !last) {
+    return invalid(inside + "needsTargets", "targets reach the last layer only");
   }
   WEIR_TRY(info.output_bytes_per_sample,
            times(output, element_bytes(precision), inside + "outputValues"));
@@ -123,7 +122,6 @@ Result<LayerDescription> layer_of(const json& object, const std::string& path, b
   WEIR_TRY(const std::int64_t stash_once, number_of(object, inside, "stashBytes"));
   WEIR_TRY(const std::int64_t transient, number_of(object, inside, "transientBytesPerSample"));
   WEIR_TRY(const std::int64_t transient_once, number_of(object, inside, "transientBytes"));
-  // The plan's memory is per sample, so a part that comes once per micro-batch counts for each.
   constexpr std::int64_t kMostBytesHeld = kMostNumber / 4;
   if (stash > kMostBytesHeld || stash_once > kMostBytesHeld || input_bytes > kMostBytesHeld) {
     return invalid(inside + "stashBytes", "is too large");
@@ -131,8 +129,10 @@ Result<LayerDescription> layer_of(const json& object, const std::string& path, b
   if (transient > kMostBytesHeld || transient_once > kMostBytesHeld) {
     return invalid(inside + "transientBytes", "is too large");
   }
-  info.activation_bytes_per_sample = input_bytes + stash + stash_once;
-  info.transient_bytes_per_sample = transient + transient_once;
+  info.activation_bytes_per_sample = input_bytes + stash;
+  info.activation_bytes = stash_once;
+  info.transient_bytes_per_sample = transient;
+  info.transient_bytes = transient_once;
   const auto parameters = object.find("parameters");
   if (parameters != object.end() && !parameters->is_array()) {
     return invalid(inside + "parameters", "is no list");
@@ -156,6 +156,7 @@ Result<ModelDescription> read_description(std::string_view text, Precision preci
   ModelDescription model;
   WEIR_TRY(model.name, name_of(document, "", "name"));
   WEIR_TRY(model.engine, text_of(document, "", "engine"));
+  WEIR_TRY(model.note, text_of(document, "", "note"));
   WEIR_TRY(const std::int64_t own, number_of(document, "", "vocabulary"));
   if (own != 0 && own != vocabulary) {
     return invalid("vocabulary", "the model has " + std::to_string(own) + " tokens, --vocab is " +

@@ -20,7 +20,7 @@ struct LayerDescription {
 };
 
 struct ModelDescription {
-  std::string name, engine;  // "LlamaForCausalLM"; the program that computes
+  std::string name, engine, note;  // "LlamaForCausalLM"; the program that computes; a remark
   std::vector<LayerDescription> layers;
 };
 

@@ -75,30 +75,33 @@ class ForeignLayer final : public Layer {
 
   Result<Forward> forward(const Pass& pass, const device::Buffer& input) const override {
     Forward result;
-    if (of_.info.output_bytes_per_sample > 0) {
+    const bool is_last = of_.info.output_bytes_per_sample == 0;
+    if (!is_last) {
       WEIR_TRY(result.output,
                allocate_values(pass.device, pass.samples, of_.info.output_bytes_per_sample, 1));
     }
-    const std::uint64_t ticket = pass.training ? ++tickets_ : 0;
-    const weir_forward call_of{.size = sizeof(weir_forward),
-                               .samples = pass.samples,
-                               .step = pass.step,
-                               .seed = mix_seed(pass.seed, static_cast<std::uint64_t>(index_)),
-                               .ticket = ticket,
-                               .training = pass.training ? 1 : 0,
-                               .loss_scale = pass.loss_scale,
-                               .inputs = pass.tokens.inputs.data(),
-                               .targets = pass.tokens.targets.data(),
-                               .input = input.data(),
-                               .input_bytes = input.size(),
-                               .output = result.output.data(),
-                               .output_bytes = result.output.size(),
-                               .loss = of_.info.output_bytes_per_sample > 0 ? nullptr : pass.loss};
+    const std::uint64_t ticket = pass.keeps ? ++tickets_ : 0;
+    const weir_forward call_of{
+        .size = sizeof(weir_forward),
+        .samples = pass.samples,
+        .step = pass.step,
+        .seed = mix_seed(pass.seed, static_cast<std::uint64_t>(index_)),
+        .ticket = ticket,
+        .training = pass.training ? 1 : 0,
+        .loss_scale = pass.loss_scale,
+        .inputs = of_.info.needs_inputs ? pass.tokens.inputs.data() : nullptr,
+        .targets = is_last ? pass.tokens.targets.data() : nullptr,
+        .input = input.data(),
+        .input_bytes = input.size(),
+        .output = result.output.data(),
+        .output_bytes = result.output.size(),
+        .loss = is_last ? pass.loss : nullptr};
     WEIR_OK(call(table_, who_, [&] { return table_.forward(table_.self, bound_, &call_of); }));
-    if (!pass.training) return result;
+    if (!pass.keeps) return result;
     result.activations.buffers.push_back(input);
     result.activations.others_bytes =
-        pass.samples * (of_.info.activation_bytes_per_sample - of_.input_bytes_per_sample);
+        pass.samples * (of_.info.activation_bytes_per_sample - of_.input_bytes_per_sample) +
+        of_.info.activation_bytes;
     result.activations.owner = std::make_shared<Ticket>(table_, bound_, ticket);
     return result;
   }

@@ -159,6 +159,26 @@ void show_switch(const View& view, Draft& draft) {
                       static_cast<std::uint32_t>(plan.revision));
 }
 
+std::string parameters_text(std::int64_t count) {
+  const auto value = static_cast<double>(count);
+  if (count >= 1'000'000'000) return number(value / 1e9, 2) + " G";
+  return count >= 1'000'000 ? number(value / 1e6, 1) + " M" : std::to_string(count);
+}
+
+void show_model(const View& view, Draft& draft) {
+  if (!view.snapshot.members) return;
+  const protocol::ModelInfo& model = view.snapshot.members->body.model;
+  if (model.parameters <= 0) return;
+  const api::ModelStatus now{model.name, model.engine, model.layers, model.parameters};
+  if (draft.status.model == now) return;
+  draft.status.model = now;
+  std::string text = model.name + ", " + std::to_string(model.layers) + " layers, " +
+                     parameters_text(model.parameters) + " parameters";
+  if (!model.engine.empty()) text += ", " + model.engine;
+  if (!model.note.empty()) text += "; " + model.note;
+  draft.event("Normal", "ModelDescribed", text, "Register");
+}
+
 void show_plan(const View& view, Draft& draft) {
   auto& status = draft.status.plan;
   if (status.revision == 0) {
@@ -228,6 +248,7 @@ void show_conditions(const View& view, Draft& draft) {
   show_switch(view, draft);
   show_scheduled(view, draft);
   show_workers(view, draft);
+  show_model(view, draft);
   show_plan(view, draft);
   show_network(view, draft);
   show_ready(view, draft);

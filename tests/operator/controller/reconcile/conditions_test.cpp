@@ -37,6 +37,27 @@ TEST(WorkersView, NamesWorkersWithoutAStage) {
   EXPECT_EQ(world.event_count("IdleWorkers"), 1);
 }
 
+TEST(ModelView, IsWhatTheWorkersSayAndToldOnce) {
+  World world;
+  world.run();
+  EXPECT_EQ(world.job.status.model, api::ModelStatus{}) << "older workers tell no parameters";
+  EXPECT_EQ(world.event_count("ModelDescribed"), 0);
+
+  protocol::ModelInfo& model = world.members->body.model;
+  model = {"LlamaForCausalLM", 4, "sha256:0", 162'826'560, "torch 2.15.0", "the same bits"};
+  world.settle();
+  EXPECT_EQ(world.job.status.model,
+            (api::ModelStatus{"LlamaForCausalLM", "torch 2.15.0", 4, 162'826'560}));
+  world.settle();
+  EXPECT_EQ(world.event_count("ModelDescribed"), 1);
+  EXPECT_EQ(world.last_note("ModelDescribed"),
+            "LlamaForCausalLM, 4 layers, 162.8 M parameters, torch 2.15.0; the same bits");
+
+  model = {"mlp", 4, "sha256:1", 90'000};
+  world.settle();
+  EXPECT_EQ(world.last_note("ModelDescribed"), "mlp, 4 layers, 90000 parameters");
+}
+
 // As kubectl wait and tools that follow kstatus read it.
 TEST(EndView, TellsEveryEndTheSameWay) {
   World well = training();

@@ -14,6 +14,7 @@ Layer layer(const std::string& id, std::vector<LayerTime> times) {
   result.parameter_bytes = 3;
   result.output_bytes_per_sample = 10;
   result.stash_bytes_per_sample = 20;
+  result.stash_bytes = 3;
   result.transient_bytes_per_sample = 2;
   result.transient_bytes = 5;
   result.times["A"] = std::move(times);
@@ -37,7 +38,7 @@ TEST(Dag, OfAModelWithoutEdgesIsAChain) {
   EXPECT_TRUE(dag->chain());
   EXPECT_EQ(dag->layer, (std::vector<int>{0, 1, 2}));
   EXPECT_EQ(dag->output[1], 40);
-  EXPECT_EQ(dag->stash[1], 80);
+  EXPECT_EQ(dag->stash[1], 83);
   EXPECT_EQ(dag->transient[1], 13);
   EXPECT_EQ(dag->parameters[1], 3);
   EXPECT_EQ(dag->state_factor, 2);

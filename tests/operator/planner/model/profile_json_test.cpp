@@ -19,7 +19,7 @@ json profile() {
       {"id": "embed", "parameterBytes": 100, "outputBytesPerSample": 10,
        "times": {"cpu": [{"samples": 1, "forward": 0.001, "backward": 0.002, "update": 0.0005}]}},
       {"id": "block0", "description": "block", "parameterBytes": 200, "outputBytesPerSample": 20,
-       "stashBytesPerSample": 30, "transientBytesPerSample": 4, "transientBytes": 5,
+       "stashBytesPerSample": 30, "stashBytes": 6, "transientBytesPerSample": 4, "transientBytes": 5,
        "times": {"cpu": [{"samples": 1, "forward": 0.01, "backward": 0.02},
                          {"samples": 4, "forward": 0.03, "backward": 0.04}]}}],
     "edges": [["embed", "block0"]]})");
@@ -60,6 +60,7 @@ TEST(ProfileJson, EveryFieldArrives) {
   EXPECT_EQ(block.parameter_bytes, 200);
   EXPECT_EQ(block.output_bytes_per_sample, 20);
   EXPECT_EQ(block.stash_bytes_per_sample, 30);
+  EXPECT_EQ(block.stash_bytes, 6);
   EXPECT_EQ(block.transient_bytes_per_sample, 4);
   EXPECT_EQ(block.transient_bytes, 5);
   ASSERT_EQ(block.times.at("cpu").size(), 2U);

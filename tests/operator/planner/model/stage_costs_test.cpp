@@ -44,6 +44,16 @@ TEST(CostsOf, CountATensorOnceInEveryBoundaryItCrosses) {
   EXPECT_THAT(costs_of(model, nodes(4), plan).boundary_bytes, ElementsAre(20, 60, 80));
 }
 
+TEST(CostsOf, CountWhatALayerKeepsPerSampleAndPerMicroBatch) {
+  Model model = chain_of(3);
+  model.layers[1].stash_bytes_per_sample = 5;
+  model.layers[1].stash_bytes = 7;
+  schedule::Plan plan;
+  plan.schedule.micro_batch_size = 2;
+  plan.stages = {{0, 0}, {1, 2}};
+  EXPECT_THAT(costs_of(model, nodes(2), plan).stash_bytes, ElementsAre(0, 2 * 5 + 7));
+}
+
 TEST(CostsOf, HasThePartsOfSplitBackwards) {
   Model model = chain_of(3);
   model.layers[1].times["cpu"] = {{.samples = 1,

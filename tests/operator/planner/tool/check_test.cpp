@@ -47,6 +47,7 @@ Case diamond() {
     layer.parameter_bytes = 100 * (i + 1);
     layer.output_bytes_per_sample = outputs[i];
     layer.stash_bytes_per_sample = 7;
+    layer.stash_bytes = 1;
     layer.transient_bytes = i;
     layer.times["A"] = {{1, nanoseconds(1'000'000), nanoseconds(2'000'000), nanoseconds(500)}};
     it.model.layers.push_back(layer);
@@ -81,7 +82,7 @@ TEST(Check, RecomputesAStageByHand) {
   EXPECT_EQ(stage.cut_bytes, 60) << "outputs 10 and 20 of two samples; 1000 is not needed behind";
   EXPECT_DOUBLE_EQ(stage.send_forward, 1e-6 + 60e-6);
   EXPECT_EQ(stage.memory.static_bytes, 4 * 600);
-  EXPECT_EQ(stage.memory.stash_bytes, 2 * 3 * 14);
+  EXPECT_EQ(stage.memory.stash_bytes, 2 * 3 * (14 + 1));
   EXPECT_EQ(stage.memory.transient_bytes, 2);
   EXPECT_EQ(stage.memory.buffer_bytes, 7 * 60);
   EXPECT_EQ(checked.stages[1].memory.buffer_bytes, 7 * 60);

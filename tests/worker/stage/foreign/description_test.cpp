@@ -38,8 +38,10 @@ TEST(Description, IsReadInBytesOfThePrecision) {
   const LayerDescription& first = read->layers[0];
   EXPECT_EQ(first.info.kind, "a") << "without one, a layer is of its own kind";
   EXPECT_EQ(first.info.output_bytes_per_sample, 16);
-  EXPECT_EQ(first.info.activation_bytes_per_sample, 13);
-  EXPECT_EQ(first.info.transient_bytes_per_sample, 7);
+  EXPECT_EQ(first.info.activation_bytes_per_sample, 10);
+  EXPECT_EQ(first.info.activation_bytes, 3);
+  EXPECT_EQ(first.info.transient_bytes_per_sample, 5);
+  EXPECT_EQ(first.info.transient_bytes, 2);
   EXPECT_TRUE(first.parameters[0].decays());
   EXPECT_FALSE(first.parameters[1].decays());
   EXPECT_EQ(first.parameters[0].count_with_gap(), 32);
@@ -64,8 +66,8 @@ TEST(Description, ThatIsWrongIsRefusedByTheFieldsName) {
             "layers[0].outputValues: must be above 0");
   EXPECT_EQ(refusal_of(text(R"("kind": "head")", R"("outputValues": 1)")),
             "layers[1].outputValues: must be 0 for the last layer");
-  EXPECT_EQ(refusal_of(text(R"("kind": "head")", R"("needsInputs": true)")),
-            "layers[1].needsInputs: tokens reach the first and the last layer only");
+  EXPECT_EQ(refusal_of(text(R"("stashBytes": 3)", R"("needsTargets": true)")),
+            "layers[0].needsTargets: targets reach the last layer only");
   EXPECT_THAT(refusal_of(text("[3, 5]", "[3, 0]")), HasSubstr("layers[0].parameters[0].shape"));
   EXPECT_THAT(refusal_of(text("[3, 5]", "[]")), HasSubstr("layers[0].parameters[0].shape"));
   EXPECT_THAT(refusal_of(text("[3, 5]", "[4611686018427387904, 5]")), HasSubstr("is too large"));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layers of a plugin as a stage: the same bits for every cut, every ticket dropped once, and each
 // failure of somebody else's code as one line.
+#include <map>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -24,7 +25,10 @@ struct Watched {
   const weir_layers* layers = nullptr;
   int bound = 0, trims = 0;
   std::set<std::pair<void*, std::uint64_t>> tickets;
-  std::string fault;  // "" = none; then only once
+  std::map<void*, std::vector<std::uint64_t>> seeds;  // of the forwards, by layer
+  std::map<void*, int> layer_of;
+  std::set<int> readers;  // layers that were given inputs
+  std::string fault;      // "" = none; then only once
 };
 Watched watched;  // the table has no other place
 
@@ -51,7 +55,9 @@ const weir_layers* table() {
     copy.bind = [](void* self, std::int32_t layer, const weir_parameter* parameters,
                    std::uint32_t count, void** bound) {
       ++watched.bound;
-      return watched.layers->bind(self, layer, parameters, count, bound);
+      const std::int32_t status = watched.layers->bind(self, layer, parameters, count, bound);
+      watched.layer_of[*bound] = layer;
+      return status;
     };
     copy.unbind = [](void* self, void* bound) {
       --watched.bound;
@@ -62,6 +68,8 @@ const weir_layers* table() {
     };
     copy.forward = [](void* self, void* bound, const weir_forward* pass) {
       if (!watched.fault.empty()) return faulty(WEIR_OK);
+      watched.seeds[bound].push_back(pass->seed);
+      if (pass->inputs != nullptr) watched.readers.insert(watched.layer_of[bound]);
       if (pass->ticket != 0) {
         EXPECT_TRUE(watched.tickets.emplace(bound, pass->ticket).second);
       }
@@ -92,6 +100,8 @@ class ForeignLayers : public ::testing::Test {
  protected:
   ForeignLayers() {
     watched.fault.clear();
+    watched.seeds.clear();
+    watched.readers.clear();
     auto source = describe_foreign(*table(), options(), *device_);
     EXPECT_TRUE(source) << (source ? "" : source.error().message);
     auto described = describe_model(options(), *std::move(source));
@@ -162,6 +172,54 @@ TEST_F(ForeignLayers, GiveTheSameBitsForEveryCutAndOrder) {
       EXPECT_TRUE(parts.parameters == whole.parameters);
     }
   }
+}
+
+TEST_F(ForeignLayers, GiveTheSameBitsWhenTheyAreRecomputed) {
+  const Trained kept = train({3}, 2);
+  model_.options.recompute = "all";
+  const Trained again = train({1, 3}, 2);
+  EXPECT_EQ(again.losses, kept.losses);
+  EXPECT_TRUE(again.parameters == kept.parameters);
+}
+
+TEST_F(ForeignLayers, KeepNothingUntilTheyAreRecomputedWithTheSameRandomNumbers) {
+  model_.options.recompute = "all";
+  const auto stage = test::stage_of(model_, 1, 1, *device_);
+  Buffer input = device_->allocate(static_cast<std::size_t>(stage->input_bytes(2)));
+  std::fill_n(input.as<float>(), input.size() / sizeof(float), 0.5F);
+  stage->begin_step(5, 2);
+  Tokens tokens = batch_.tokens();
+  tokens.first_sample = 6;
+  const Buffer output = test::forward(*stage, 0, input, tokens);
+  EXPECT_TRUE(watched.tickets.empty());
+  test::backward(*stage, 0, output);
+
+  ASSERT_EQ(watched.seeds.size(), 1U);
+  const std::vector<std::uint64_t>& seeds = watched.seeds.begin()->second;
+  ASSERT_EQ(seeds.size(), 2U);
+  EXPECT_EQ(seeds[0], seeds[1]);
+}
+
+// The plugin's description, but that its second layer reads the inputs, too.
+TEST_F(ForeignLayers, GetTheInputsThatTheyAskForAnywhere) {
+  static weir_layers reading = *table();
+  reading.describe = [](void* self, const weir_settings* settings, const char** json) {
+    const std::int32_t status = watched.layers->describe(self, settings, json);
+    static std::string changed;
+    changed = *json;
+    const std::string at = R"("id": "block0", )";
+    changed.insert(changed.find(at) + at.size(), R"("needsInputs": true, )");
+    *json = changed.c_str();
+    return status;
+  };
+  model_ = *describe_model(options(), *describe_foreign(reading, options(), *device_));
+  model_.options.recompute = "block0";
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(test::stage_of(model_, i, i, *device_)->needs_inputs(), i <= 1) << i;
+  }
+  EXPECT_TRUE(test::stage_of(model_, 1, 3, *device_)->needs_inputs());
+  train({3}, 2);
+  EXPECT_EQ(watched.readers, (std::set<int>{0, 1}));
 }
 
 TEST_F(ForeignLayers, NameTheirModelAndItsLayers) {

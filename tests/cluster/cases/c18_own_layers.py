@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers of one's own: crds/examples/plugin.yaml with the plugin of tests/plugin, as a user who has read the example."""
+import subprocess
+
+import yaml
+
+import lab
+from lab import check
+
+EXAMPLE = lab.ROOT / "crds" / "examples" / "plugin.yaml"
+FOLDER = "/opt/own"
+
+
+def example():
+    """The example's job with this cluster's image. The plugin comes by a volume, so no image is built for it."""
+    job = yaml.safe_load(EXAMPLE.read_text())
+    folder = lab.ROOT / "build" / "cluster" / "own"
+    folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["cc", "-std=c11", "-O2", "-shared", "-fPIC", "-I", lab.ROOT / "worker" / "stage" / "foreign", "-o", folder / "libtwo_layers.so",
+                    lab.ROOT / "tests" / "plugin" / "two_layers.c", "-lm"], check=True)
+    job["spec"]["worker"].update(image=lab.WORKER_IMAGE, imagePullPolicy="Never",
+                                 volumes=[{"name": "own", "hostPath": {"path": str(folder)}}],
+                                 volumeMounts=[{"name": "own", "mountPath": FOLDER, "readOnly": True}])
+    return job
+
+
+def test_the_job_trains_and_says_what_it_trains(namespace):
+    lab.apply(example(), namespace=namespace)
+    lab.wait_until("a step", lambda: lab.step_of(namespace, "plugin") > 0, 120)
+    for pod in lab.pods(namespace):
+        threads = [labels for name, labels, _ in lab.scrape(pod["status"]["podIP"]) if name == "weir_worker_info"]
+        check(threads and 'threads="2"' in threads[0], f"a request of 1100m gives two threads: {threads}")
+    lab.kubectl("-n", namespace, "wait", "--for=condition=Complete", "ppj/plugin", "--timeout=180s", timeout=190)
+    status = lab.job(namespace, "plugin")["status"]
+    check(status["model"] == {"name": "two-layers", "layers": 8, "parameters": 256 * 64 * 2 + 6 * (64 * 64 + 64), "engine": "C"}, f"model: {status['model']}")
+    check(float(status["progress"]["loss"]) < 5.0, f"loss {status['progress']['loss']} (ln 256 = 5.55 without training)")
+    notes = [event["note"] for event in lab.events(namespace, "ModelDescribed")]
+    check(notes == ["two-layers, 8 layers, 57728 parameters, C"], f"events: {notes}")
+
+
+def test_a_missing_plugin_is_named(namespace):
+    job = example()
+    job["metadata"]["name"] = "missing"
+    job["spec"]["worker"]["args"][0] = f"--plugin={FOLDER}/libother.so"
+    lab.apply(job, namespace=namespace)
+    lab.kubectl("-n", namespace, "wait", "--for=condition=Failed", "ppj/missing", "--timeout=120s", timeout=130)
+    shown = lab.show_condition(lab.job(namespace, "missing"), "Failed")
+    check("ConfigurationError" in shown and "libother.so: cannot open" in shown, shown)
