@@ -79,7 +79,8 @@ void add_training(Rows& rows, Raw& raw) {
   Options& o = raw.options;
   rows.group("Training");
   if (o.hosted) {
-    rows.add("--model", o.model.name, "the model whose layers this program computes");
+    rows.add("--model", o.model.name, "the model whose layers this program computes")
+        ->default_str("");
   } else {
     rows.add("--model", o.model.name,
              "built-in model: mlp, gpt-tiny, gpt-125m, ..., or gpt with its sizes; with --plugin a "

@@ -130,9 +130,9 @@ class LayerSource {
  public:
   virtual ~LayerSource() = default;
   virtual std::string name() const = 0;
-  virtual std::string engine() const = 0;  // the program that computes; "" = unknown
-  virtual std::string note() const = 0;    // a remark for the user; may be ""
-  virtual Layers layers() const = 0;       // all layers, made anew
+  virtual std::string engine() const = 0;          // the program that computes; "" = unknown
+  virtual std::string note() const { return ""; }  // a remark for the user
+  virtual Layers layers() const = 0;               // all layers, made anew
   // Text for the digest: facts of the model that its parameters do not show.
   virtual std::string facts() const { return ""; }
   // The section `export` of checkpoints (worker/checkpoint/README.md); "" = no export.
