@@ -42,7 +42,7 @@ struct PlanStatus {
   bool operator==(const PlanStatus&) const = default;
 };
 
-// What the workers train, as they say.
+// The model, as the workers describe it.
 struct ModelStatus {
   std::string name, engine;
   int layers = 0;

@@ -10,8 +10,8 @@
 namespace weir::stage {
 namespace {
 
-// What the second forward needs besides the input: the seed, and the numbers of tokens, which lie
-// in buffers of their own.
+// Facts of the first forward that the second one needs besides the input: the seed, and the numbers
+// of tokens, which lie in buffers of their own.
 struct FirstPass {
   std::uint64_t seed;
   std::size_t inputs = 0, targets = 0;
