@@ -107,6 +107,15 @@ class Cuts(Case):
         self.assertEqual(losses, one.losses()[-len(losses):])
         self.assertEqual(values_of(self.folder / "saved"), values_of(self.folder / "one-saved"))
 
+    def test_recomputed_blocks_give_the_same_bits(self):
+        for family in ("Llama", "GPT2"):
+            with self.subTest(family):
+                words = self.words(family, steps=6)
+                kept, again = (self.alone(f"{family}-{which}", [*words, f"--recompute={which}"]) for which in ("none", "all"))
+                self.assertEqual((kept.wait(), again.wait()), (0, 0), kept.errors() + again.errors())
+                self.assertEqual(len(kept.losses()), 6)
+                self.assertEqual(kept.losses(), again.losses())
+
     def test_bfloat16(self):
         words = [*self.words("Llama", steps=6), "--precision=bf16"]
         one = self.alone("one", words)

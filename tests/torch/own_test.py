@@ -124,6 +124,42 @@ def layers(config):
             workers.wait()
             self.assertEqual(workers.losses(), one.losses())
 
+    def test_layers_that_need_tokens_get_them_in_every_cut(self):
+        path = self.file("""
+class Reads(nn.Module):
+    needs_tokens = True
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(256, 8)
+    def forward(self, both):
+        x, tokens = both
+        return x + self.table(tokens)
+def layers(config):
+    return [Embed(), nn.Linear(8, 8), Reads(), Reads(), nn.Linear(8, 256)]
+""")
+        words = [f"--model={path}", "--seq=16", f"--data={TEXT}", "--steps=6"]
+        one = self.run_alone(*words)
+        with Workers(self.folder / "two", words, stages=2, layers=5, ranges=[(0, 2), (3, 4)]) as workers:
+            self.assertEqual(one.wait(), 0, one.errors())
+            workers.wait()
+            self.assertEqual(workers.losses(), one.losses())
+
+    def test_recomputed_layers_give_the_same_losses_also_with_dropout(self):
+        path = self.file("""
+def layers(config):
+    block = lambda: nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 8), nn.Dropout(0.5), nn.GELU())
+    return [Embed(), block(), block(), nn.Linear(8, 256)]
+""")
+        words = [f"--model={path}", "--seq=16", f"--data={TEXT}", "--steps=6"]
+        found = []
+        for which in ("none", "all", "sequential1"):
+            one = self.run_alone(*words, f"--recompute={which}", name=which)
+            self.assertEqual(one.wait(), 0, one.errors())
+            found.append(one.losses())
+        self.assertEqual(len(found[0]), 6)
+        self.assertEqual(found[0], found[1])
+        self.assertEqual(found[0], found[2])
+
     def test_on_step_is_told_of_each_step(self):
         path = self.file("""
 def layers(config):

@@ -81,7 +81,8 @@ class BoundLayer:
             if part.last:
                 y = self.host.model.loss(y, tokens_at(of.targets, samples, self.sequence))
         if part.last:
-            ctypes.c_double.from_address(of.loss).value = y.item()
+            if of.loss:
+                ctypes.c_double.from_address(of.loss).value = y.item()
         else:
             wanted = (samples, *part.output_shape)
             if tuple(y.shape) != wanted or y.dtype != self.dtype:
