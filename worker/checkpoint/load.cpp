@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "worker/base/digest.h"
 #include "worker/checkpoint/disk.h"
@@ -143,14 +144,22 @@ Status load_stage(const std::string& root, std::int64_t step, stage::Stage& stag
   return load_folder(join(root, folder_name(step)), stage, Part::kAll, shapes);
 }
 
-Status load_values(const std::string& folder, stage::Stage& stage) {
+Result<Found> find(const std::string& folder) {
   std::error_code error;
   if (fs::exists(join(folder, kManifestName), error)) {
-    return load_folder(folder, stage, Part::kValues);
+    WEIR_TRY(Manifest manifest, read_manifest(folder));
+    return Found{.path = folder, .manifest = std::move(manifest)};
   }
-  WEIR_TRY(const Scan found, scan(folder));
+  WEIR_TRY(Scan found, scan(folder));
   if (found.whole.empty()) return Error{Code::kNotFound, folder + ": holds no checkpoint"};
-  return load_folder(join(folder, folder_name(found.whole.back().step)), stage, Part::kValues);
+  Manifest& newest = found.whole.back();
+  std::string path = join(folder, folder_name(newest.step));
+  return Found{.path = std::move(path), .manifest = std::move(newest)};
+}
+
+Status load_values(const std::string& folder, stage::Stage& stage) {
+  WEIR_TRY(const Found found, find(folder));
+  return load_folder(found.path, stage, Part::kValues);
 }
 
 }  // namespace weir::checkpoint

@@ -22,6 +22,14 @@ struct Scan {
 // kNotFound, kUnavailable: the folder cannot be read.
 Result<Scan> scan(const std::string& root);
 
+// The checkpoint in `folder` ("<root>/step-N"), or the newest whole one in it (<root>).
+struct Found {
+  std::string path;  // of its files
+  Manifest manifest;
+};
+// kNotFound: there is none. kInvalid: it is damaged.
+Result<Found> find(const std::string& folder);
+
 // Loads values and optimizer state of the stage's layers from `root`/step-N. An error leaves the
 // stage with unspecified values. kInvalid: the checkpoint is damaged. kConflict: it is of another
 // model. kUnavailable, kNotFound: it cannot be read on this machine. shapes: of the model; a

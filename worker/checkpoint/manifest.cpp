@@ -87,6 +87,7 @@ Manifest read(const json& from) {
   }
   if (from.contains("optimizer")) manifest.optimizer = optimizer_of(from.at("optimizer"));
   if (from.contains("plan")) manifest.plan_json = from.at("plan").dump();
+  if (from.contains("export")) manifest.export_json = from.at("export").dump();
   for (const json& file : from.at("files")) {
     manifest.files.push_back({.name = file.at("name").get<std::string>(),
                               .bytes = whole(file, "bytes", std::int64_t{0}),
@@ -118,6 +119,8 @@ std::string encode(const Manifest& m) {
   for (const Setting& one : m.settings) all["settings"][one.name] = one.value;
   const json plan = json::parse(m.plan_json, nullptr, false);
   if (plan.is_object()) all["plan"] = plan;
+  const json exported = json::parse(m.export_json, nullptr, false);
+  if (exported.is_object()) all["export"] = exported;
   return all.dump(1) + "\n";
 }
 

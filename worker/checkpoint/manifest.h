@@ -41,6 +41,7 @@ struct Manifest {
   std::uint32_t revision = 0;
   int incarnation = 0;
   std::string plan_json;         // the plan in force, weir.dev/plan/v1; may be empty
+  std::string export_json;       // a JSON object (README.md); empty: no export
   std::vector<FileEntry> files;  // by layer, from 0
   bool operator==(const Manifest&) const = default;
 };

@@ -36,17 +36,30 @@ Error wrong_tensors(const std::string& what) {
   return {Code::kInvalid, "no safetensors file: " + what};
 }
 
-// Reads one entry of the header. kInvalid if it differs from what we write.
-Result<TensorView> read_entry(const std::string& name, const json& entry, std::string_view data) {
+// Bytes of one number; 0 = an unknown type.
+std::size_t width_of(std::string_view dtype) {
+  if (dtype == "F32" || dtype == "I32" || dtype == "U32") return 4;
+  if (dtype == "F16" || dtype == "BF16" || dtype == "I16" || dtype == "U16") return 2;
+  if (dtype == "F64" || dtype == "I64" || dtype == "U64") return 8;
+  return dtype == "I8" || dtype == "U8" || dtype == "BOOL" || dtype.starts_with("F8_") ? 1 : 0;
+}
+
+// Reads one entry of the header.
+Result<TensorView> read_entry(const std::string& name, const json& entry, std::string_view data,
+                              Types types) {
   const auto field = [&](const char* key) -> const json* {
     const auto found = entry.find(key);
     return found == entry.end() ? nullptr : &*found;
   };
   if (!entry.is_object()) return wrong_tensors(name + " is no object");
   const json *dtype = field("dtype"), *shape = field("shape"), *offsets = field("data_offsets");
-  if (dtype == nullptr || !dtype->is_string() || *dtype != "F32") {
+  const std::string type =
+      dtype != nullptr && dtype->is_string() ? dtype->get<std::string>() : std::string();
+  if (types == Types::kFloat32 && type != "F32") {
     return wrong_tensors(name + " has another dtype than F32");
   }
+  const std::size_t width = width_of(type);
+  if (width == 0) return wrong_tensors(name + " has an unknown dtype");
   const auto sizes = [](const json* list) {
     return list != nullptr && list->is_array() &&
            std::ranges::all_of(*list, [](const json& n) { return n.is_number_unsigned(); });
@@ -57,7 +70,8 @@ Result<TensorView> read_entry(const std::string& name, const json& entry, std::s
   const auto begin = (*offsets)[0].get<std::size_t>(), end = (*offsets)[1].get<std::size_t>();
   if (begin > end || end > data.size()) return wrong_tensors(name + " lies outside the file");
 
-  TensorView view{.name = name, .bytes = data.substr(begin, end - begin)};
+  TensorView view{
+      .name = name, .shape = {}, .bytes = data.substr(begin, end - begin), .dtype = type};
   std::size_t count = 1;
   for (const json& extent : *shape) {
     const auto size = extent.get<std::size_t>();
@@ -66,7 +80,7 @@ Result<TensorView> read_entry(const std::string& name, const json& entry, std::s
     count *= size;
     view.shape.push_back(static_cast<std::int64_t>(size));
   }
-  if (count * sizeof(float) != view.bytes.size()) {
+  if (count * width != view.bytes.size()) {
     return wrong_tensors(name + " has a shape that does not fit its bytes");
   }
   return view;
@@ -113,7 +127,7 @@ bool all_finite(const FileImage& image) {
   return finite;
 }
 
-Result<std::vector<TensorView>> decode_tensors(std::string_view file) {
+Result<std::vector<TensorView>> decode_tensors(std::string_view file, Types types) {
   if (file.size() < kLengthBytes) return wrong_tensors("shorter than its header");
   std::uint64_t length = 0;
   std::memcpy(&length, file.data(), kLengthBytes);
@@ -126,7 +140,7 @@ Result<std::vector<TensorView>> decode_tensors(std::string_view file) {
   std::vector<TensorView> tensors;
   for (const auto& [name, entry] : header.items()) {
     if (name == kMetadata) continue;
-    WEIR_TRY(TensorView view, read_entry(name, entry, data));
+    WEIR_TRY(TensorView view, read_entry(name, entry, data, types));
     tensors.push_back(std::move(view));
   }
   std::ranges::stable_sort(tensors, {}, [](const TensorView& t) { return t.bytes.data(); });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The safetensors file format: u64 header length (little-endian), header as JSON {name: {dtype,
-// shape, data_offsets}}, raw bytes without gaps. float32 only. Pure: works on bytes in memory.
+// shape, data_offsets}}, raw bytes without gaps. We write float32 only. Pure: works on bytes in
+// memory.
 #pragma once
 
 #include <cstddef>
@@ -41,11 +42,14 @@ bool all_finite(const FileImage& image);
 struct TensorView {
   std::string name;
   std::vector<std::int64_t> shape;
-  std::string_view bytes;  // part of the file; 4-byte floats, little-endian
+  std::string_view bytes;  // part of the file; little-endian
+  std::string dtype;       // "F32"
 };
 
+enum class Types : unsigned char { kFloat32, kAny };
 // Returns the tensors in the order of their bytes. kInvalid: not such a file (truncated, gaps,
-// overlaps, another dtype).
-Result<std::vector<TensorView>> decode_tensors(std::string_view file);
+// overlaps, another dtype than those of `types`).
+Result<std::vector<TensorView>> decode_tensors(std::string_view file,
+                                               Types types = Types::kFloat32);
 
 }  // namespace weir::checkpoint

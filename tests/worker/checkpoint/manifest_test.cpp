@@ -22,6 +22,7 @@ Manifest example() {
           .revision = 4,
           .incarnation = 1,
           .plan_json = R"({"revision":4})",
+          .export_json = R"({"config":{"vocab_size":24}})",
           .files = {{layer_file(0), 100, std::string(64, 'a')},
                     {layer_file(1), 200, std::string(64, 'b')}}};
 }

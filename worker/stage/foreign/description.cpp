@@ -162,6 +162,10 @@ Result<ModelDescription> read_description(std::string_view text, Precision preci
     return invalid("vocabulary", "the model has " + std::to_string(own) + " tokens, --vocab is " +
                                      std::to_string(vocabulary));
   }
+  if (const auto given = document.find("export"); given != document.end()) {
+    if (!given->is_object()) return invalid("export", "is no object");
+    model.export_json = given->dump(-1, ' ', false, json::error_handler_t::replace);
+  }
   const auto layers = document.find("layers");
   if (layers == document.end() || !layers->is_array() || layers->empty() ||
       layers->size() > kMostLayers) {

@@ -21,6 +21,7 @@ struct LayerDescription {
 
 struct ModelDescription {
   std::string name, engine, note;  // "LlamaForCausalLM"; the program that computes; a remark
+  std::string export_json;         // `export` as it is; "" = none
   std::vector<LayerDescription> layers;
 };
 

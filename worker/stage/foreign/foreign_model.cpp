@@ -19,6 +19,7 @@ class ForeignModel final : public LayerSource {
   std::string name() const override { return description_.name; }
   std::string engine() const override { return description_.engine; }
   std::string note() const override { return description_.note; }
+  std::string export_json() const override { return description_.export_json; }
   Layers layers() const override {
     Layers made;
     for (const LayerDescription& layer : description_.layers) {
