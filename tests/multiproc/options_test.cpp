@@ -21,6 +21,10 @@ std::string text_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+std::string hugging_face(const std::string& name) {
+  return std::string(WEIR_SOURCE_DIR) + "/tests/data/hf/" + name;
+}
+
 TEST(Options, ThatAreWrongEndWithOneLineThatNamesThem) {
   const TempDir folder;
   const std::string no_profile = folder.file("profile.json", "{\"apiVersion\": \"v0\"}");
@@ -37,6 +41,18 @@ TEST(Options, ThatAreWrongEndWithOneLineThatNamesThem) {
       {{"--nonsense"}, "--nonsense"},
       {{"--steps=0"}, "--steps"},
       {{"--model=resnet"}, "resnet"},
+      {{"--model=llama", "--layers=1", "--width=8", "--heads=4", "--kv-heads=3"},
+       "kv heads: 3 do not divide heads 4"},
+      {{"--model=llama", "--layers=1", "--width=8"}, "--heads: required by --model=llama"},
+      {{"--kv-heads=2"}, "--kv-heads: has no effect without --model=llama"},
+      {{"--untie"}, "--untie: has no effect without --model=hf:DIR"},
+      {{"--init=random"}, "--init=random: has no effect without --model=hf:DIR"},
+      {{"--model=hf:/nowhere"}, "/nowhere/config.json"},
+      {{"--model=hf:" + hugging_face("qwen3"), "--seq=8"}, "--untie trains a copy"},
+      {{"--model=hf:" + hugging_face("qwen2"), "--seq=8", "--vocab=25"}, "--vocab: 25 is not"},
+      {{"--model=hf:" + hugging_face("qwen2"), "--seq=8", "--model-option=rocket=1"}, "rocket"},
+      {{"--export=other", "--checkpoint-dir=" + folder.path().string()}, "--export: must be hf"},
+      {{"--export=hf"}, "--export: has no effect without --checkpoint-dir"},
       {{"--model=gpt", "--layers=1", "--width=9", "--heads=2"}, "heads: 2 do not divide width 9"},
       {{"--data=/no/such/text"}, "/no/such/text"},
       {{"--data=" + small}, small},
@@ -76,6 +92,21 @@ TEST(Options, ThatAreWrongEndWithOneLineThatNamesThem) {
     const std::string errors = worker.errors();
     EXPECT_NE(errors.find(one.names), std::string::npos) << errors;
     EXPECT_EQ(std::count(errors.begin(), errors.end(), '\n'), 1) << errors;
+  }
+}
+
+TEST(Options, OfAnExportThatAreWrongEndWithOneLineThatNamesThem) {
+  const TempDir folder;
+  const std::string nowhere = folder.path().string() + "/nowhere";
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"export", "--checkpoint=" + nowhere}, "--to is required"},
+      {{"export", "--checkpoint=" + nowhere, "--to=" + nowhere}, nowhere},
+      {{"export", "--checkpoint=x", "--to=y", "--dtype=fp8"}, "--dtype"}};
+  for (const auto& [words, names] : cases) {
+    Process worker(words, (folder.path() / "errors.log").string());
+
+    EXPECT_EQ(worker.wait(), kConfiguration) << names;
+    EXPECT_NE(worker.errors().find(names), std::string::npos) << worker.errors();
   }
 }
 

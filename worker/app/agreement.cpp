@@ -26,6 +26,8 @@ Settings shape_options(const stage::ModelOptions& m) {
   size("--layers", m.blocks);
   size("--width", m.width);
   size("--heads", m.heads);
+  size("--kv-heads", m.kv_heads);
+  size("--ffn", m.ffn);
   if (m.model_options != stage::ModelOptions().model_options) {
     all.push_back({"--model-option", m.model_options});
   }

@@ -13,6 +13,8 @@
 #include "worker/checkpoint/folder_lock.h"
 #include "worker/checkpoint/load.h"
 #include "worker/checkpoint/save.h"
+#include "worker/huggingface/model.h"
+#include "worker/stage/layer.h"
 
 namespace weir::app {
 namespace {
@@ -39,7 +41,10 @@ checkpoint::Manifest manifest_of(const coordinator::CheckpointOrder& order, cons
                                               .warmup_steps = o.warmup_steps},
                                 .revision = order.revision,
                                 .incarnation = order.incarnation,
-                                .plan_json = order.plan_json};
+                                .plan_json = order.plan_json,
+                                .export_json = model.source
+                                                   ? model.source->export_json()
+                                                   : huggingface::export_section(model.options)};
   for (const auto& file : order.files) {
     manifest.files.push_back({.name = file.name, .bytes = file.bytes, .sha256 = file.sha256});
   }

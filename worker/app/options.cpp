@@ -64,15 +64,24 @@ std::chrono::nanoseconds limit_of(double seconds) {
   return seconds == 0 ? std::chrono::nanoseconds(kNoLimit) : from_seconds(seconds);
 }
 
-// Sizes of the model "gpt".
-void add_sizes(Rows& rows, Options& o) {
+// Sizes of the models "gpt" and "llama", and choices for a folder of Hugging Face.
+void add_built_in(Rows& rows, Options& o) {
   const CLI::Validator size = whole_in(1, 1 << 20);
-  rows.add("--layers", o.model.blocks, "number of transformer blocks of --model=gpt", size)
-      ->default_str("");
-  rows.add("--width", o.model.width, "numbers per token between the blocks of --model=gpt", size)
-      ->default_str("");
-  rows.add("--heads", o.model.heads, "number of attention heads of --model=gpt", size)
-      ->default_str("");
+  const auto add = [&](const char* option, int& value, const char* text) {
+    rows.add(option, value, text, size)->default_str("");
+  };
+  add("--layers", o.model.blocks, "number of transformer blocks of --model=gpt or llama");
+  add("--width", o.model.width, "numbers per token between the blocks of --model=gpt or llama");
+  add("--heads", o.model.heads, "number of attention heads of --model=gpt or llama");
+  add("--kv-heads", o.model.kv_heads,
+      "number of heads of keys and values of --model=llama; unset: as many as --heads");
+  add("--ffn", o.model.ffn, "width of the MLP of --model=llama; unset: 8/3 of --width");
+  rows.add_read(
+      "--init", o.random_init, std::string("folder"),
+      [](const std::string& word) { return word == "random"; },
+      "initial values of --model=hf:DIR: those of the folder, if it has any, or random",
+      CLI::IsMember({"folder", "random"}));
+  rows.add("--untie", o.untie, "train a copy of a table that --model=hf:DIR ties to another one");
 }
 
 void add_training(Rows& rows, Raw& raw) {
@@ -82,14 +91,16 @@ void add_training(Rows& rows, Raw& raw) {
     rows.add("--model", o.model.name, "the model whose layers this program computes")
         ->default_str("");
   } else {
-    rows.add("--model", o.model.name,
-             "built-in model: mlp, gpt-tiny, gpt-125m, ..., or gpt with its sizes; with --plugin a "
-             "text for it");
+    rows.add(
+        "--model", o.model.name,
+        "built-in model: mlp, gpt-tiny, gpt-125m, ..., gpt or llama with its sizes, or hf:DIR, "
+        "a folder of Hugging Face; with --plugin a text for it");
     rows.add("--plugin", o.plugin,
              "shared library with layers of your own (weir_layers.h), instead of a built-in model");
   }
   rows.add("--model-option", raw.model_options,
-           std::string("KEY=VALUE for ") + (o.hosted ? "the model" : "--plugin") +
+           std::string("KEY=VALUE for ") +
+               (o.hosted ? "the model" : "--plugin, or of config.json") +
                "; may be given several times; a VALUE that is JSON is passed as it "
                "is, another one as text")
       ->expected(1)
@@ -97,7 +108,7 @@ void add_training(Rows& rows, Raw& raw) {
   rows.add("--recompute", o.model.recompute,
            "layers that keep their input only and run again before their backward: none, all, or a "
            "list as block0-block3,head");
-  if (!o.hosted) add_sizes(rows, o);
+  if (!o.hosted) add_built_in(rows, o);
   rows.add("--data", o.data,
            "[WEIGHT:]PATH[,...]: files of tokens and their shares; PATH of PATH.bin and PATH.idx "
            "(Megatron), a file of llm.c, or any other file as --data-type says; unset: synthetic "
@@ -243,6 +254,13 @@ void add_checkpoints(Rows& rows, Options& o) {
            "continue from a checkpoint although its run had another learning rate, schedule or "
            "length of it, decay, clipping, seed or data; the log names the differences");
   rows.add("--init-from", o.init_from, "checkpoint with the parameters of step 0");
+  rows.add("--export", o.export_to,
+           "at the end of training worker 0 writes the model as a folder of Hugging Face: hf (into "
+           "hf of --checkpoint-dir) or hf:DIR");
+  rows.add_read(
+      "--export-dtype", o.export_type, std::string("fp32"),
+      [](const std::string& word) { return std::string(word == "bf16" ? "BF16" : "F32"); },
+      "type of the numbers of --export: fp32 or bf16", CLI::IsMember({"fp32", "bf16"}));
 }
 
 void add_running(Rows& rows, Raw& raw) {
@@ -294,16 +312,30 @@ std::string contradiction(const Options& o) {
     return set ? option + ": has no effect without " + without + "; set both" : "";
   };
   const bool operated = !o.standalone();
-  const bool sized = o.model.name == "gpt" && !o.foreign();
+  const bool llama = o.model.name == "llama" && !o.foreign();
+  const bool sized = llama || (o.model.name == "gpt" && !o.foreign());
   const auto size = [&](const char* option, int given) {
-    if (sized && given == 0) return std::string(option) + ": required by --model=gpt, not set";
-    return useless(!sized && given != 0, option, "--model=gpt");
+    if (sized && given == 0) {
+      return std::string(option) + ": required by --model=" + o.model.name + ", not set";
+    }
+    return useless(!sized && given != 0, option, "--model=gpt or llama");
   };
+  const bool folder = !o.folder().empty();
+  const bool good_export = o.export_to == "hf" || (o.export_to.starts_with(kFolder) &&
+                                                   o.export_to.size() > kFolder.size());
   const bool validates = o.validation_interval > 0;
   const auto samples = std::int64_t{o.own_micro_batches} * o.own_micro_batch_size;
   for (const std::string& message : {
-           useless(!o.foreign() && o.model.model_options != stage::ModelOptions().model_options,
-                   "--model-option", "--plugin"),
+           useless(!o.foreign() && !folder &&
+                       o.model.model_options != stage::ModelOptions().model_options,
+                   "--model-option", "--plugin or --model=hf:DIR"),
+           useless(!folder && o.random_init, "--init=random", "--model=hf:DIR"),
+           useless(!folder && o.untie, "--untie", "--model=hf:DIR"),
+           useless(!llama && o.model.kv_heads != 0, "--kv-heads", "--model=llama"),
+           useless(!llama && o.model.ffn != 0, "--ffn", "--model=llama"),
+           if_so(!o.export_to.empty() && !good_export,
+                 "--export: must be hf or hf:DIR, found " + in_quotes(o.export_to)),
+           useless(!o.export_to.empty() && !o.saves(), "--export", "--checkpoint-dir"),
            if_so(o.hosted && o.device != "cpu",
                  "--device=" + o.device + ": this program computes on the host only"),
            if_so(!o.plugin.empty() && o.device != "cpu",
@@ -406,6 +438,7 @@ Result<std::variant<Options, Help>> parse_options(int argc, const char* const* a
     app.parse(argc, argv);
     // The layers name their model.
     const bool named = app.get_option("--model")->count() > 0;
+    raw.options.vocabulary_given = app.get_option("--vocab")->count() > 0;
     if (raw.options.foreign() && !named) raw.options.model.name.clear();
   } catch (const CLI::CallForHelp&) {
     return std::variant<Options, Help>(Help{app.help()});

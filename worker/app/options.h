@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -18,10 +19,15 @@
 
 namespace weir::app {
 
+inline constexpr std::string_view kFolder = "hf:";  // in --model and --export
+
 struct Options {
   stage::ModelOptions model;  // --model --seq --vocab --seed --lr ...
   std::string plugin;         // library with layers of one's own; empty: a built-in model
   bool hosted = false;        // the program that loaded libweir-worker.so has the layers
+  // For --model=hf:DIR: initial values are random, not those of the folder; a tied table is copied;
+  // --vocab is given, so it must be that of the folder.
+  bool random_init = false, untie = false, vocabulary_given = false;
   stage::GraphUse graphs = stage::GraphUse::kWhereFaster;
   std::string data;                          // [WEIGHT:]PATH[,...]; empty: synthetic data
   std::optional<data::TokenType> data_type;  // of files without a header; nothing: text
@@ -58,6 +64,8 @@ struct Options {
   int checkpoint_keep = 2;
   bool change_options = false;  // continue from a checkpoint of a run with other options
   std::string init_from;        // parameters of step 0 if there is no checkpoint
+  std::string export_to;        // "hf" or "hf:DIR": at the end of training; empty: no export
+  std::string export_type = "F32";
 
   std::chrono::nanoseconds grace{std::chrono::seconds(25)};
   std::chrono::nanoseconds startup_timeout{std::chrono::seconds(900)};
@@ -94,6 +102,15 @@ struct Options {
     return nobody ? "" : job_namespace + "/" + job_name;
   }
   bool foreign() const { return hosted || !plugin.empty(); }
+  // Folder of Hugging Face whose model is built in; "" for other models.
+  std::string folder() const {
+    return !foreign() && model.name.starts_with(kFolder) ? model.name.substr(kFolder.size()) : "";
+  }
+  // Folder into which training exports; "" = it does not.
+  std::string export_folder() const {
+    if (export_to.empty()) return "";
+    return export_to == "hf" ? checkpoint_dir + "/hf" : export_to.substr(kFolder.size());
+  }
   bool saves() const { return !checkpoint_dir.empty(); }
   bool measures() const { return !standalone() && profile_source == "Measure"; }
   bool emulated() const { return !emulation.profile.empty(); }

@@ -12,6 +12,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include "worker/app/export_command.h"
 #include "worker/app/steps.h"
 #include "worker/app/stop_signals.h"
 #include "worker/base/exception_text.h"
@@ -74,6 +75,12 @@ void serve_here(State& state) {
 
 int run(int argc, const char* const* argv, const char* program, const weir_layers* layers) {
   set_termination_log(find_termination_log());
+  if (is_export(argc, argv)) {
+    const auto said = run_export(argc, argv);
+    if (!said) return fail(program, static_cast<int>(Exit::kConfiguration), said.error().message);
+    std::fputs(said->c_str(), stdout);
+    return 0;
+  }
   auto parsed = parse_options(argc, argv, layers != nullptr ? program : nullptr);
   if (!parsed) {
     return fail(program, static_cast<int>(Exit::kConfiguration), parsed.error().message);

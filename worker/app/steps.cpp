@@ -17,6 +17,8 @@
 #include "worker/base/termination.h"
 #include "worker/base/units.h"
 #include "worker/checkpoint/load.h"
+#include "worker/huggingface/export.h"
+#include "worker/huggingface/model.h"
 #include "worker/stage/foreign/call.h"
 #include "worker/stage/foreign/foreign_model.h"
 #include "worker/stage/foreign/plugin.h"
@@ -56,9 +58,29 @@ Outcome open_device(State& state) {
   return std::nullopt;
 }
 
+// A folder of Hugging Face also says the vocabulary and the model's name.
+Result<std::shared_ptr<const stage::LayerSource>> open_folder(Options& o) {
+  const std::string folder = o.folder();
+  auto opened =
+      huggingface::open_model({.path = folder, .random = o.random_init, .untie = o.untie}, o.model);
+  if (!opened) return opened.error();
+  if (o.vocabulary_given && o.model.vocabulary != opened->vocabulary) {
+    return invalid("--vocab: " + std::to_string(o.model.vocabulary) + " is not the vocabulary of " +
+                   folder + ", which has " + std::to_string(opened->vocabulary));
+  }
+  o.model.vocabulary = opened->vocabulary;
+  o.model.name.clear();
+  return std::move(opened->source);
+}
+
 Outcome load_model(State& state) {
   const Options& o = state.options;
   std::shared_ptr<const stage::LayerSource> source;
+  if (!o.folder().empty()) {
+    auto opened = open_folder(state.options);
+    if (!opened) return configuration(opened.error());
+    source = *std::move(opened);
+  }
   if (!o.plugin.empty()) {
     const Result<const weir_layers*> table = stage::open_plugin(o.plugin);
     if (!table) return configuration(table.error().with("--plugin"));
@@ -75,7 +97,7 @@ Outcome load_model(State& state) {
   Result<stage::Model> model = stage::describe_model(o.model, std::move(source));
   if (!model) return configuration(model.error().with("--model"));
   state.model = *std::move(model);
-  state.options.model.name = state.model->options.name;  // a plugin names its model
+  state.options.model.name = state.model->options.name;  // a plugin or a folder names its model
   if (!o.emulated()) return std::nullopt;
 
   Result<emulate::Emulation> emulation = emulate::Emulation::open(o.emulation, *state.model);
@@ -353,6 +375,19 @@ Outcome ordered_end(const State& state) {
   return Failure{static_cast<Exit>(order->exit), order->reason};
 }
 
+// The last checkpoint has been committed: the coordinator has finished.
+Outcome export_last(const State& state) {
+  const Options& o = state.options;
+  const std::string to = o.export_folder();
+  if (to.empty() || !state.coordinator) return std::nullopt;
+  const auto exported = huggingface::export_checkpoint(
+      {.checkpoint = o.checkpoint_dir, .to = to, .dtype = o.export_type});
+  if (!exported) return Failure{Exit::kCheckpoint, exported.error().with("--export").message};
+  log_info(kComponent, "exported",
+           {{"folder", to}, {"bytes", exported->bytes}, {"step", exported->step}});
+  return std::nullopt;
+}
+
 Outcome train(State& state) {
   state.shutdown.on_request([&state] {
     const std::chrono::nanoseconds grace = state.options.grace;
@@ -375,7 +410,7 @@ Outcome train(State& state) {
   const Exit exit = ending.exit;
   if (exit == Exit::kFinished) {
     say_finished(state);
-    return std::nullopt;
+    return export_last(state);
   }
   // So that the last report does not wait for this worker.
   if (exit == Exit::kDiverged) disconnect(state);

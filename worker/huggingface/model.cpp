@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/huggingface/model.h"
+
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "worker/checkpoint/disk.h"
+#include "worker/checkpoint/manifest.h"
+#include "worker/huggingface/config.h"
+#include "worker/huggingface/folder.h"
+
+namespace weir::huggingface {
+namespace {
+
+using nlohmann::json;
+using stage::DecoderFamily;
+
+const char* table_of(const stage::DecoderShape& shape) {
+  return shape.family == DecoderFamily::kGpt ? "transformer.wte.weight"
+                                             : "model.embed_tokens.weight";
+}
+constexpr const char* kHead = "lm_head.weight";
+
+std::vector<stage::ParameterSpec> parameters_of(const stage::Layers& layers) {
+  std::vector<stage::ParameterSpec> all;
+  for (const auto& layer : layers) {
+    all.insert(all.end(), layer->parameters().begin(), layer->parameters().end());
+  }
+  return all;
+}
+
+class HuggingFaceModel final : public stage::LayerSource {
+ public:
+  HuggingFaceModel(Config config, const stage::ModelOptions& options, const FolderChoice& choice,
+                   std::shared_ptr<const Folder> folder)
+      : config_(std::move(config)),
+        options_(options),
+        path_(choice.path),
+        folder_(std::move(folder)) {
+    options_.vocabulary = config_.vocabulary;
+    if (config_.tied) twins_.emplace(kHead, table_of(config_.shape));
+  }
+
+  std::string name() const override { return config_.architecture; }
+  std::string engine() const override { return "built in"; }
+  stage::Layers layers() const override { return stage::build_decoder(config_.shape, options_); }
+  std::string facts() const override { return stage::facts_of(config_.shape); }
+  std::string export_json() const override {
+    json section = {{"folder", path_}, {"config", json::parse(config_.json)}};
+    if (config_.tied) section["config"]["tie_word_embeddings"] = false;
+    section["transposed"] = json::array();
+    for (const auto& parameter : parameters_of(layers())) {
+      if (parameter.transposed) section["transposed"].push_back(parameter.name);
+    }
+    return section.dump();
+  }
+  bool has_initial_values() const override { return folder_ != nullptr; }
+  Status set_initial(const stage::ParameterSpec& parameter,
+                     std::span<float> values) const override {
+    return folder_->read(parameter, twins_, values);
+  }
+  Status check() const {
+    if (!folder_) return Unit{};
+    return folder_->check(parameters_of(layers()), twins_);
+  }
+
+ private:
+  const Config config_;
+  stage::ModelOptions options_;
+  const std::string path_;
+  const std::shared_ptr<const Folder> folder_;  // null: random values
+  Folder::Twins twins_;
+};
+
+}  // namespace
+
+Result<FolderModel> open_model(const FolderChoice& choice, const stage::ModelOptions& options) {
+  const auto text = checkpoint::read_file(checkpoint::join(choice.path, "config.json"));
+  if (!text) return invalid(text.error().message);
+  auto config = read_config(*text, options.model_options);
+  if (!config) return config.error().with(choice.path);
+  if (options.sequence > config->longest) {
+    return invalid("--seq: " + std::to_string(options.sequence) + " is above " +
+                   config->longest_key + " " + std::to_string(config->longest) + " of " +
+                   choice.path);
+  }
+  if (config->tied && !choice.untie) {
+    return invalid("model hf:" + choice.path + " ties " + kHead + " to " + table_of(config->shape) +
+                   "; --untie trains a copy");
+  }
+  stage::ModelOptions sized = options;
+  sized.vocabulary = config->vocabulary;
+  const Status possible = stage::check_decoder(config->shape, sized);
+  if (!possible) return possible.error().with(choice.path);
+  std::shared_ptr<const Folder> folder;
+  if (!choice.random && Folder::has_weights(choice.path)) {
+    WEIR_TRY(folder, Folder::open(choice.path));
+  }
+  const int vocabulary = config->vocabulary;
+  auto model =
+      std::make_shared<HuggingFaceModel>(*std::move(config), options, choice, std::move(folder));
+  WEIR_OK(model->check());
+  return FolderModel{.source = std::move(model), .vocabulary = vocabulary};
+}
+
+std::string export_section(const stage::ModelOptions& options) {
+  const auto shape = stage::decoder_of(options);
+  if (!shape) return "";
+  const auto config = config_of(*shape, options.sequence, options.vocabulary);
+  return config ? json{{"config", json::parse(*config)}}.dump() : "";
+}
+
+}  // namespace weir::huggingface

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Hugging Face folder as a model: its layers are built in, their initial values are those of the
+// folder.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "worker/base/result.h"
+#include "worker/stage/layer.h"
+
+namespace weir::huggingface {
+
+struct FolderChoice {
+  std::string path;
+  bool random = false;  // initial values; so they are, too, if the folder holds no weights
+  bool untie = false;   // trains a copy of a tied table
+};
+
+struct FolderModel {
+  std::shared_ptr<const stage::LayerSource> source;
+  int vocabulary = 0;
+};
+
+// options: sequence, precision, and model_options, which change keys of config.json. Checks all
+// tensors of the folder against the model. kInvalid with one line that names the key, the tensor
+// or the option.
+Result<FolderModel> open_model(const FolderChoice& choice, const stage::ModelOptions& options);
+
+// The section `export` of a checkpoint's manifest for a model that is built in, or "" if it has no
+// counterpart in Hugging Face.
+std::string export_section(const stage::ModelOptions& options);
+
+}  // namespace weir::huggingface
