@@ -8,24 +8,27 @@ import lab
 from lab import check
 
 EXAMPLE = lab.ROOT / "crds" / "examples" / "plugin.yaml"
+LIBRARY = lab.ROOT / "build" / "cluster" / "own-layers"
 FOLDER = "/opt/own"
 
 
-def example():
+def example(name, plugin):
     """The example's job with this cluster's image. The plugin comes by a volume, so no image is built for it."""
     job = yaml.safe_load(EXAMPLE.read_text())
-    folder = lab.ROOT / "build" / "cluster" / "own"
-    folder.mkdir(parents=True, exist_ok=True)
-    subprocess.run(["cc", "-std=c11", "-O2", "-shared", "-fPIC", "-I", lab.ROOT / "worker" / "stage" / "foreign", "-o", folder / "libtwo_layers.so",
-                    lab.ROOT / "tests" / "plugin" / "two_layers.c", "-lm"], check=True)
-    job["spec"]["worker"].update(image=lab.WORKER_IMAGE, imagePullPolicy="Never",
-                                 volumes=[{"name": "own", "hostPath": {"path": str(folder)}}],
-                                 volumeMounts=[{"name": "own", "mountPath": FOLDER, "readOnly": True}])
+    job["metadata"]["name"] = name
+    worker = job["spec"]["worker"]
+    check(worker["args"][0] == f"--plugin={FOLDER}/libtwo_layers.so", f"the example's arguments: {worker['args']}")
+    worker["args"][0] = f"--plugin={FOLDER}/{plugin}"
+    worker.update(image=lab.WORKER_IMAGE, imagePullPolicy="Never", volumes=[{"name": "own", "persistentVolumeClaim": {"claimName": "own"}}],
+                  volumeMounts=[{"name": "own", "mountPath": FOLDER, "readOnly": True}])
     return job
 
 
 def test_the_job_trains_and_says_what_it_trains(namespace):
-    lab.apply(example(), namespace=namespace)
+    lab.shared_claim(namespace, "own", LIBRARY)
+    subprocess.run(["cc", "-std=c11", "-O2", "-shared", "-fPIC", "-I", lab.ROOT / "worker" / "stage" / "foreign", "-o", LIBRARY / "libtwo_layers.so",
+                    lab.ROOT / "tests" / "plugin" / "two_layers.c", "-lm"], check=True)
+    lab.apply(example("plugin", "libtwo_layers.so"), namespace=namespace)
     lab.wait_until("a step", lambda: lab.step_of(namespace, "plugin") > 0, 120)
     for pod in lab.pods(namespace):
         threads = [labels for name, labels, _ in lab.scrape(pod["status"]["podIP"]) if name == "weir_worker_info"]
@@ -39,10 +42,7 @@ def test_the_job_trains_and_says_what_it_trains(namespace):
 
 
 def test_a_missing_plugin_is_named(namespace):
-    job = example()
-    job["metadata"]["name"] = "missing"
-    job["spec"]["worker"]["args"][0] = f"--plugin={FOLDER}/libother.so"
-    lab.apply(job, namespace=namespace)
+    lab.apply(example("missing", "libother.so"), namespace=namespace)
     lab.kubectl("-n", namespace, "wait", "--for=condition=Failed", "ppj/missing", "--timeout=120s", timeout=130)
     shown = lab.show_condition(lab.job(namespace, "missing"), "Failed")
     check("ConfigurationError" in shown and "libother.so: cannot open" in shown, shown)
