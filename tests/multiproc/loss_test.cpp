@@ -2,8 +2,6 @@
 // The loss of a pipeline of real processes is, bit for bit, that of one process: for every
 // schedule, every number of stages, both models, in both precisions.
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -155,47 +153,6 @@ TEST(SameLoss, OfLayersThatReadTokensAndAreRecomputed) {
     EXPECT_THAT(workers.wait_all(), Each(0)) << workers[0].errors();
 
     EXPECT_EQ(losses(workers.steps(2)), expected);
-  }
-}
-
-// Every cut and k give the same losses and, exported, the same bytes.
-TEST(SameLoss, AndExportOfAFolderOfHuggingFace) {
-  const std::string folders = std::string(WEIR_SOURCE_DIR) + "/tests/data/hf/";
-  for (const auto& [name, layers] : {std::pair{"llama", 4}, {"llama-tied", 4}, {"gpt2", 3}}) {
-    const TempDir alone;
-    const std::vector<std::string> common = {"--model=hf:" + folders + name, "--untie", "--seq=8",
-                                             "--steps=4", "--lr=0.01"};
-    const auto saving = [&](const TempDir& folder) {
-      std::vector<std::string> arguments = common;
-      for (const char* option : {"--checkpoint-dir=", "--export=hf:"}) {
-        const bool is_export = std::string(option).starts_with("--export");
-        arguments.push_back(option + (folder.path() / (is_export ? "out" : "saved")).string());
-      }
-      return arguments;
-    };
-    const auto exported = [](const TempDir& folder) {
-      std::ifstream file(folder.path() / "out" / "model.safetensors", std::ios::binary);
-      return std::string(std::istreambuf_iterator<char>(file), {});
-    };
-    const auto expected = losses_alone(saving(alone), kMicroBatches);
-    ASSERT_EQ(expected.size(), 4U) << name;
-    ASSERT_GT(exported(alone).size(), 1000U) << name;
-    for (const int stages : {2, layers}) {
-      for (const int k : {1, 3}) {
-        const TempDir folder;
-        Workers workers({.type = "KFKB",
-                         .k = k,
-                         .stages = stages,
-                         .micro_batches = kMicroBatches,
-                         .layers = layers},
-                        saving(folder));
-
-        EXPECT_THAT(workers.wait_all(), Each(0)) << workers[0].errors();
-
-        EXPECT_EQ(losses(workers.steps(stages - 1)), expected) << name << ", " << stages;
-        EXPECT_TRUE(exported(folder) == exported(alone)) << name << ", " << stages;
-      }
-    }
   }
 }
 
