@@ -15,7 +15,8 @@ import transformers   # noqa: E402
 from weir_torch.check import check, loss_sum, shrunk   # noqa: E402
 from weir_torch.decompose import Decomposition   # noqa: E402
 from weir_torch.errors import Refused   # noqa: E402
-from workers import ROOT, TEXT, Workers, alone, values_of   # noqa: E402
+from safetensors.torch import load_file   # noqa: E402
+from workers import NATIVE, ROOT, TEXT, Workers, alone, values_of   # noqa: E402
 
 STEPS, MICRO_BATCHES, LAYERS = 50, 4, 6
 RATE = 0.001   # of the comparison with torch: differences of rounding grow with it
@@ -163,6 +164,51 @@ class Plain(Case):
             optimizer.step()
             losses.append(sum(loss.item() for loss in sums) / tokens)
         return losses
+
+
+class Export(Case):
+    def test_from_pretrained_opens_it_with_the_values_of_the_checkpoint(self):
+        for family in ("Llama", "GPT2", "Mixtral"):
+            with self.subTest(family):
+                saved = self.folder / f"{family}-one-saved"
+                one = self.alone(f"{family}-one", [*self.words(family, steps=3), "--export=hf"])
+                self.assertEqual(one.wait(), 0, one.errors())
+                model, told = transformers.AutoModelForCausalLM.from_pretrained(saved / "hf", dtype=torch.float32, output_loading_info=True)
+                self.assertFalse(told["missing_keys"] or told["unexpected_keys"] or told["mismatched_keys"], told)
+                newest = max(saved.glob("step-*"), key=lambda path: path.name)
+                values = {key.removeprefix("value/"): value for file in newest.glob("layer-*.safetensors") for key, value in load_file(file).items()
+                          if key.startswith("value/")}
+                exported = dict(model.named_parameters())
+                self.assertEqual(exported.keys(), values.keys())
+                again = transformers.AutoModelForCausalLM.from_config(CONFIGS[family](), dtype=torch.float32)
+                with torch.no_grad():
+                    for name, parameter in again.named_parameters():
+                        parameter.copy_(values[name])
+                    for parameter in model.parameters():   # kernels depend on alignment, and these lie as in the file
+                        parameter.data = parameter.data.clone()
+                    tokens = torch.arange(32)[None]
+                    logits = [one.eval()(input_ids=tokens).logits for one in (model, again)]
+                self.assertTrue(torch.equal(*logits))
+
+
+class Native(Case):
+    """weir-worker computes the same families in C++."""
+
+    def test_losses_are_those_of_weir_torch(self):
+        for family in ("Llama", "Qwen3", "GPT2"):
+            with self.subTest(family):
+                words = self.words(family, steps=20, rate=RATE)
+                config = CONFIGS[family]()
+                for key in ("resid_pdrop", "embd_pdrop", "attn_pdrop") if family == "GPT2" else ():
+                    setattr(config, key, 0.0)
+                torch.manual_seed(5)
+                transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(self.folder / family)
+                ours, native = self.alone(f"{family}-torch", words), self.alone(f"{family}-native", words, program=NATIVE)
+                self.assertEqual((ours.wait(), native.wait()), (0, 0), ours.errors() + native.errors())
+                numbers = [[float.fromhex(loss) for loss in one.losses()] for one in (ours, native)]
+                far = max(abs(a - b) for a, b in zip(*numbers, strict=True))
+                print(f"{family}: distance between weir-torch and weir-worker {far:.1e}", file=sys.stderr)
+                self.assertLess(far, 1e-4)
 
 
 class Check(unittest.TestCase):
