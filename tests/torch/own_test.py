@@ -197,18 +197,20 @@ def layers(config):
 
     def test_a_view_that_outlives_its_pass_is_named(self):
         path = self.file("""
-held = []
+held, described = [], []
 class Holds(nn.Linear):
     def forward(self, x):
-        if torch.is_grad_enabled():
+        described.append(1)
+        if torch.is_grad_enabled() == (os.environ["HOLDS"] == "training") and len(described) > 40:   # not in the trial
             held.append(x)
         return super().forward(x)
 def layers(config):
     return [Embed(), Holds(8, 8), nn.Linear(8, 256)]
 """)
-        one = self.run_alone(f"--model={path}", "--seq=16", NO_END)
-        self.assertEqual(one.wait(), 84, one.errors())
-        self.assertIn("layer holds (Holds) keeps a view of its input after the backward", one.errors())
+        for when in ("training", "evaluation"):
+            one = self.run_alone(f"--model={path}", "--seq=16", "--validation-interval=20", NO_END, env={"HOLDS": when}, name=when)
+            self.assertEqual(one.wait(), 84, one.errors())
+            self.assertIn("layer holds (Holds) keeps a view of its input after its pass", one.errors())
 
     def test_a_library_that_cannot_be_loaded_is_named(self):
         one = self.run_alone(f"--model={EXAMPLE}", env={"WEIR_LIBRARY": "/no/such.so"})

@@ -90,6 +90,9 @@ class BoundLayer:
             tensor_at(of.output, wanted, self.dtype)[0].copy_(y.detach())
         if keep:
             self.kept[of.ticket] = Kept(end_of(y), x, alive, samples, of.loss_scale)
+        else:
+            x, y = None, None
+            self.look_for_views(alive)
 
     def backward(self, of):
         part, kept = self.part, self.kept[of.ticket]
@@ -112,12 +115,15 @@ class BoundLayer:
             raise Refused(f"parameter {part.parameters[wrong][0]} has another tensor as gradient than Weir's")
 
     def drop(self, ticket):
-        alive = self.kept.pop(ticket).alive
+        self.look_for_views(self.kept.pop(ticket).alive)
+
+    def look_for_views(self, alive):
+        """Weir uses the memory of the input for something else now."""
         if alive is None or alive() is None:
             return
         gc.collect()   # cycles keep graphs alive
         if alive() is not None:
-            raise Refused(f"layer {self.part.id} ({self.part.description}) keeps a view of its input after the backward")
+            raise Refused(f"layer {self.part.id} ({self.part.description}) keeps a view of its input after its pass")
 
 
 class Host:
