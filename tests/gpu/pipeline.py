@@ -8,6 +8,7 @@ import re
 import shutil
 import statistics
 import subprocess
+import tarfile
 import tempfile
 import time
 import urllib.request
@@ -130,6 +131,18 @@ def keep_text(name, text):
     if kept is not None:
         kept.mkdir(parents=True, exist_ok=True)
         (kept / f"{name}.txt").write_text(text)
+
+
+def keep_all(table):
+    """The table so far, and one archive FOLDER.tgz of all that is kept, made anew: what a killed report leaves is complete."""
+    if kept is None:
+        return
+    keep_text("table", table)
+    archive = kept.with_name(kept.name + ".tgz")
+    part = archive.with_suffix(".part")
+    with tarfile.open(part, "w:gz") as tar:
+        tar.add(kept, kept.name)
+    part.replace(archive)
 
 
 def _keep_run(folder, arguments):

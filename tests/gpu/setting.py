@@ -31,9 +31,7 @@ class Report:
         self.add("PASS" if good else "FAIL", part, what, value, target)
 
     def table(self):
-        print("\n| Part | What | Measured | Target | |\n|---|---|---|---|---|")
-        for row in self.rows:
-            print("| " + " | ".join(row) + " |")
+        return "| Part | What | Measured | Target | |\n|---|---|---|---|---|\n" + "".join("| " + " | ".join(row) + " |\n" for row in self.rows)
 
 
 class Setting:
@@ -156,11 +154,28 @@ def built_worker():
     return ROOT / "build" / "cuda" / "worker" / "app" / "weir-worker"
 
 
-def no_gpu(setting):
-    """The worker's own line, or nothing when it can train there."""
-    tried = subprocess.run([setting.worker, "--device=cuda", "--model=mlp", "--steps=1", "--log-format=text"], capture_output=True,
-                           text=True, timeout=120, check=False, env={**os.environ, **setting.libraries})
-    return None if tried.returncode == 0 else (tried.stderr.strip().splitlines() or ["no reason given"])[-1]
+NO_GPU = ("no CUDA device", "the driver supports CUDA")   # as worker/device/cuda/cuda_device.cpp says it
+CONFIGURATION = 2                                         # exit code of a worker that cannot begin
+FIRST_STEP_LIMIT = 120                                    # seconds
+
+
+def first_step(setting):
+    """("", "") when one step of mlp can be trained on the GPU; (reason, "") when there is no GPU; ("", failure) when there is one
+    that fails, which the parts then look into."""
+    command = [setting.worker, "--device=cuda", "--model=mlp", "--steps=1", "--log-format=text"]
+    try:
+        tried = subprocess.run(command, capture_output=True, text=True, timeout=FIRST_STEP_LIMIT, check=False,
+                               env={**os.environ, **setting.libraries})
+    except subprocess.TimeoutExpired as problem:
+        pipeline.keep_text("first-step", str(problem.stderr or ""))
+        return "", f"no end after {FIRST_STEP_LIMIT} s"
+    pipeline.keep_text("first-step", tried.stderr)
+    if tried.returncode == 0:
+        return "", ""
+    line = (tried.stderr.strip().splitlines() or ["no reason given"])[-1]
+    if tried.returncode == CONFIGURATION and any(text in line for text in NO_GPU):
+        return line, ""
+    return "", f"exit code {tried.returncode}: {line}"
 
 
 def temporary_folder():

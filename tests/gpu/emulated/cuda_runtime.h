@@ -15,6 +15,7 @@
 
 #define __global__
 #define __device__
+#define __host__
 #define __shared__
 #define __launch_bounds__(threads)
 #define __align__(bytes) __attribute__((aligned(bytes)))

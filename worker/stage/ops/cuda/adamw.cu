@@ -11,11 +11,15 @@ struct AdamWUpdate {
   const float* gradient;
   float *value, *m, *v;
   __device__ void operator()(std::size_t i) const {
-    const float g = s.gradient_scale * gradient[i];
-    m[i] = s.beta1 * m[i] + (1 - s.beta1) * g;
-    v[i] = s.beta2 * v[i] + (1 - s.beta2) * (g * g);
-    const float direction = m[i] / s.correction1 / (sqrtf(v[i] / s.correction2) + s.epsilon);
-    value[i] -= s.rate * (direction + s.weight_decay * value[i]);
+    // All loads come before the first store: the compiler cannot know that the arrays are apart, and
+    // would let each load wait for the store before it.
+    const float g = s.gradient_scale * gradient[i], old = value[i];
+    const float mean = s.beta1 * m[i] + (1 - s.beta1) * g;
+    const float square = s.beta2 * v[i] + (1 - s.beta2) * (g * g);
+    const float direction = mean / s.correction1 / (sqrtf(square / s.correction2) + s.epsilon);
+    m[i] = mean;
+    v[i] = square;
+    value[i] = old - s.rate * (direction + s.weight_decay * old);
   }
 };
 

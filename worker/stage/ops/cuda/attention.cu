@@ -20,12 +20,14 @@ constexpr int kMostOwn = kMostSize / kPerRow;  // channels of one thread
 constexpr int kScoreStride = kTile + 1;        // avoids bank conflicts down a column
 constexpr unsigned kAllLanes = 0xffffffffU;
 
-// tile[row][c] = from[at(first + row) + c]; rows beyond the sequence are 0.
+// tile[row][c] = from[at(first + row) + c], with rows of stride_of(size); rows beyond the sequence
+// are 0.
 template <class T, class At>
 __device__ void load_tile(const Head& head, const T* from, int first, At at, float* tile) {
   for (int i = threadIdx.x; i < kTile * head.size; i += kThreads) {
     const int row = i / head.size, c = i % head.size;
-    tile[i] = first + row < head.shape.sequence ? wide(from[at(first + row) + c]) : 0;
+    tile[row * stride_of(head.size) + c] =
+        first + row < head.shape.sequence ? wide(from[at(first + row) + c]) : 0;
   }
 }
 
@@ -48,8 +50,9 @@ __global__ void __launch_bounds__(kThreads)
     forward_kernel(AttentionShape shape, const T* qkv, T* y, float* log_sums) {
   float* memory = dynamic_shared();
   const Head head(shape);
-  float *q_tile = memory, *k_tile = q_tile + kTile * head.size,
-        *v_tile = k_tile + kTile * head.size, *scores = v_tile + kTile * head.size;
+  const int stride = stride_of(head.size);
+  float *q_tile = memory, *k_tile = q_tile + kTile * stride, *v_tile = k_tile + kTile * stride,
+        *scores = v_tile + kTile * stride;
   const int row = threadIdx.x / kPerRow, lane = threadIdx.x % kPerRow;
   const int first = static_cast<int>(blockIdx.x) * kTile, query = first + row;
   load_tile(head, qkv, first, [&](int t) { return head.qkv(t, 0); }, q_tile);
@@ -64,10 +67,9 @@ __global__ void __launch_bounds__(kThreads)
     float most = -FLT_MAX;
     float* own = scores + row * kScoreStride;
     for (int j = lane; j < kTile; j += kPerRow) {
-      const float s =
-          head.visible(query, keys + j)
-              ? head.scale * dot(head.size, q_tile + row * head.size, k_tile + j * head.size)
-              : -FLT_MAX;
+      const float s = head.visible(query, keys + j)
+                          ? head.scale * dot(head.size, q_tile + row * stride, k_tile + j * stride)
+                          : -FLT_MAX;
       own[j] = s;
       most = fmaxf(most, s);
     }
@@ -87,7 +89,7 @@ __global__ void __launch_bounds__(kThreads)
       const int c = lane + i * kPerRow;
       if (c >= head.size) break;
       float value = acc[i] * shrink;
-      for (int j = 0; j < kTile; ++j) value += own[j] * v_tile[j * head.size + c];
+      for (int j = 0; j < kTile; ++j) value += own[j] * v_tile[j * stride + c];
       acc[i] = value;
     }
   }
@@ -111,13 +113,15 @@ __global__ void row_dots_kernel(AttentionShape shape, const T* y, const T* dy, f
 
 // Shared memory of both backward kernels.
 struct Tiles {
-  float *q, *k, *v, *dy, *p, *ds;  // tiles (32, size), p and ds (32, 33): query by key
+  const int stride;                // of the tiles
+  float *q, *k, *v, *dy, *p, *ds;  // tiles (32, stride), p and ds (32, 33): query by key
   __device__ Tiles(float* memory, int size)
-      : q(memory),
-        k(q + kTile * size),
-        v(k + kTile * size),
-        dy(v + kTile * size),
-        p(dy + kTile * size),
+      : stride(stride_of(size)),
+        q(memory),
+        k(q + kTile * stride),
+        v(k + kTile * stride),
+        dy(v + kTile * stride),
+        p(dy + kTile * stride),
         ds(p + kTile * kScoreStride) {}
 };
 
@@ -132,9 +136,9 @@ __device__ void probabilities(const Head& head, const Tiles& tiles, int queries,
   for (int j = lane; j < kTile; j += kPerRow) {
     float p = 0, ds = 0;
     if (inside && head.visible(query, keys + j)) {
-      const float* k = tiles.k + j * head.size;
-      p = expf(head.scale * dot(head.size, tiles.q + row * head.size, k) - log_sum);
-      const float dp = dot(head.size, tiles.dy + row * head.size, tiles.v + j * head.size);
+      const float* k = tiles.k + j * tiles.stride;
+      p = expf(head.scale * dot(head.size, tiles.q + row * tiles.stride, k) - log_sum);
+      const float dp = dot(head.size, tiles.dy + row * tiles.stride, tiles.v + j * tiles.stride);
       ds = p * (dp - row_dot) * head.scale;
     }
     tiles.p[row * kScoreStride + j] = p;
@@ -167,7 +171,7 @@ __global__ void __launch_bounds__(kThreads)
       if (c >= head.size) break;
       float value = acc[i];
       for (int j = 0; j < kTile; ++j) {
-        value += tiles.ds[row * kScoreStride + j] * tiles.k[j * head.size + c];
+        value += tiles.ds[row * kScoreStride + j] * tiles.k[j * tiles.stride + c];
       }
       acc[i] = value;
     }
@@ -208,8 +212,8 @@ __global__ void __launch_bounds__(kThreads)
         if (c >= head.size) break;
         float key_sum = dk[i], value_sum = dv[i];
         for (int j = 0; j < kTile; ++j) {
-          key_sum += tiles.ds[j * kScoreStride + row] * tiles.q[j * head.size + c];
-          value_sum += tiles.p[j * kScoreStride + row] * tiles.dy[j * head.size + c];
+          key_sum += tiles.ds[j * kScoreStride + row] * tiles.q[j * tiles.stride + c];
+          value_sum += tiles.p[j * kScoreStride + row] * tiles.dy[j * tiles.stride + c];
         }
         dk[i] = key_sum;
         dv[i] = value_sum;
@@ -235,9 +239,9 @@ void attention_forward(cudaStream_t stream, const AttentionForward& op) {
       return tensor_forward(stream, op.shape, qkv, y, op.log_sums);
     }
   }
-  const std::size_t size = op.shape.size;
+  const auto stride = static_cast<std::size_t>(stride_of(op.shape.size));
   const auto kernel = forward_kernel<T>;
-  const std::size_t floats = 3 * kTile * size + kTile * kScoreStride;
+  const std::size_t floats = 3 * kTile * stride + kTile * kScoreStride;
   start({stream, attention_grid(op.shape, kTile, op.shape.heads), kThreads,
          with_shared(kernel, floats * sizeof(float))},
         kernel, op.shape, qkv, y, op.log_sums);
@@ -256,8 +260,8 @@ void attention_backward(cudaStream_t stream, const AttentionBackward& op, float*
       return tensor_gradients(stream, shape, qkv, op.log_sums, row_dots, dy, as<T>(op.dqkv));
     }
   }
-  const std::size_t size = shape.size;
-  const std::size_t floats = 4 * kTile * size + 2 * kTile * kScoreStride;
+  const auto stride = static_cast<std::size_t>(stride_of(shape.size));
+  const std::size_t floats = 4 * kTile * stride + 2 * kTile * kScoreStride;
   const auto start_on = [&](auto kernel, int heads) {
     start({stream, attention_grid(shape, kTile, heads), kThreads,
            with_shared(kernel, floats * sizeof(float))},

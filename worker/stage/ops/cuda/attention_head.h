@@ -65,6 +65,13 @@ inline dim3 attention_grid(AttentionShape shape, int tile, int heads) {
           static_cast<unsigned>(shape.samples * heads)};
 }
 
+// Floats from one row of a tile in shared memory to the next, for rows of `size` floats. One more
+// than the size, so that the rows that a warp reads at once (8 queries, 4 keys) lie in different
+// banks for sizes that are multiples of 32, too.
+__host__ __device__ constexpr int stride_of(int size) {
+  return size + 1;
+}
+
 // A kernel must request shared memory above 48 KiB once.
 template <class Kernel>
 std::size_t with_shared(Kernel kernel, std::size_t bytes) {

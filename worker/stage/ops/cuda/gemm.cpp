@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/stage/ops/cuda/gemm.h"
 
+#include <array>
 #include <cublasLt.h>
 #include <map>
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 namespace weir::stage::ops {
 namespace {
 
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
+constexpr int kCandidates = 8;
 
 cudaDataType_t type_of(Precision precision) {
   return precision == Precision::kBf16 ? CUDA_R_16BF : CUDA_R_32F;
@@ -56,24 +59,41 @@ class Plan {
     const std::size_t workspace = kWorkspaceBytes;
     cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                          &workspace, sizeof workspace);
+    // Partial sums of split-K stay in the type of the computation. The other schemes add them up in
+    // the type of D, which rounds several times and in an order that may change from run to run.
+    const auto reductions = static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                         &reductions, sizeof reductions);
     for (const auto which :
          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
       cublasLtMatmulPreferenceSetAttribute(preference, which, &alignment, sizeof alignment);
     }
-    int found = 0;
-    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, operation_, a_, b_, d_, d_,
-                                                                 preference, 1, &chosen_, &found);
+    std::array<cublasLtMatmulHeuristicResult_t, kCandidates> found{};
+    int count = 0;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        handle, operation_, a_, b_, d_, d_, preference, kCandidates, found.data(), &count);
     cublasLtMatmulPreferenceDestroy(preference);
-    return status == CUBLAS_STATUS_SUCCESS && found == 0 ? CUBLAS_STATUS_NOT_SUPPORTED : status;
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    for (int i = 0; i < count; ++i) {
+      const auto& candidate = found[static_cast<std::size_t>(i)];
+      if (candidate.state == CUBLAS_STATUS_SUCCESS) candidates_.push_back(candidate.algo);
+    }
+    return candidates_.empty() ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
   }
   void set_bias(const void* bias) { set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias); }
+  // With the best candidate that runs at all; those before it are dropped.
   cublasStatus_t run(cublasLtHandle_t handle, const Operands& o, void* workspace,
-                     cudaStream_t stream) const {
+                     cudaStream_t stream) {
     const float alpha = 1, beta = o.c == nullptr ? 0 : 1;
     const void* c = o.c == nullptr ? o.d : o.c;
-    return cublasLtMatmul(handle, operation_, &alpha, o.a, a_, o.b, b_, &beta, c, d_, o.d, d_,
-                          &chosen_.algo, workspace, kWorkspaceBytes, stream);
+    for (;;) {
+      const cublasStatus_t status =
+          cublasLtMatmul(handle, operation_, &alpha, o.a, a_, o.b, b_, &beta, c, d_, o.d, d_,
+                         &candidates_.front(), workspace, kWorkspaceBytes, stream);
+      if (status == CUBLAS_STATUS_SUCCESS || candidates_.size() == 1) return status;
+      candidates_.erase(candidates_.begin());
+    }
   }
 
  private:
@@ -88,7 +108,7 @@ class Plan {
 
   cublasLtMatmulDesc_t operation_ = nullptr;
   cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, d_ = nullptr;
-  cublasLtMatmulHeuristicResult_t chosen_{};
+  std::vector<cublasLtMatmulAlgo_t> candidates_;  // best first; never empty after choose()
 };
 
 // Everything on which the choice of an algorithm depends.
@@ -97,6 +117,19 @@ Key key_of(const Product& p, const Operands& o, std::uint32_t alignment) {
   return {
       p.m,      p.n,      p.k,      p.transpose_a, p.transpose_b, o.c != nullptr, o.bias != nullptr,
       p.inputs, p.output, alignment};
+}
+
+const char* name_of(Precision precision) {
+  return precision == Precision::kBf16 ? "bf16" : "fp32";
+}
+
+std::string text_of(const Product& p, const Operands& o, std::uint32_t alignment) {
+  return std::string("a product ") + std::to_string(p.m) + " x " + std::to_string(p.n) + " x " +
+         std::to_string(p.k) + (p.transpose_a ? ", A transposed" : "") +
+         (p.transpose_b ? ", B transposed" : "") + ", " + name_of(p.inputs) + " to " +
+         name_of(p.output) + (o.c != nullptr ? ", adds C" : "") +
+         (o.bias != nullptr ? ", adds a bias" : "") + ", aligned to " + std::to_string(alignment) +
+         " bytes";
 }
 
 class LtGemm final : public Gemm {
@@ -123,9 +156,9 @@ class LtGemm final : public Gemm {
       status = plan->run(handle_, operands, workspace_.data(), stream_);
     }
     if (status == CUBLAS_STATUS_SUCCESS) return;
-    failure_ = "cuBLASLt: " + std::string(cublasLtGetStatusString(status)) + " for a product " +
-               std::to_string(product.m) + " x " + std::to_string(product.n) + " x " +
-               std::to_string(product.k);
+    if (is_new) plan.reset();
+    failure_ = "cuBLASLt: " + std::string(cublasLtGetStatusString(status)) + " for " +
+               text_of(product, operands, alignment);
   }
   const std::string& failure() const override { return failure_; }
   void forget_failure() override { failure_.clear(); }

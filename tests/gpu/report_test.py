@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tests/gpu/report without a GPU: parts that fail or hang, and workers that cannot begin, cost no other part anything."""
+import importlib.machinery
+import importlib.util
+import pathlib
+import sys
+import tarfile
+import tempfile
+import time
+import types
+import unittest
+
+sys.dont_write_bytecode = True
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+import pipeline  # noqa: E402
+import setting  # noqa: E402
+
+loader = importlib.machinery.SourceFileLoader("gpu_report", str(HERE / "report"))
+gpu_report = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_report", loader))
+loader.exec_module(gpu_report)
+
+
+def broken(*_):
+    raise pipeline.Broken("worker 1: cuBLASLt: not supported")
+
+
+def surprised(*_):
+    raise AttributeError("no such figure")
+
+
+def hangs(*_):
+    time.sleep(60)
+
+
+def works(report, _):
+    report.judge(True, "works", "a figure", "1", "1")
+
+
+class Parts(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.addCleanup(setattr, pipeline, "kept", None)
+        pipeline.kept = pathlib.Path(folder.name) / "keep"
+        self.addCleanup(setattr, gpu_report, "PARTS", gpu_report.PARTS)
+        self.addCleanup(setattr, gpu_report, "PART_LIMIT", gpu_report.PART_LIMIT)
+        self.addCleanup(setattr, gpu_report, "HANG", gpu_report.HANG)
+        gpu_report.PARTS = {"broken": broken, "surprised": surprised, "hangs": hangs, "works": works}
+        gpu_report.PART_LIMIT, gpu_report.HANG = 0.2, 0.1
+
+    def test_every_part_behind_one_that_fails_or_hangs_runs_and_is_in_the_archive(self):
+        report = setting.Report()
+        gpu_report.run_parts(report, types.SimpleNamespace(end=0.0), gpu_report.PARTS, time.monotonic() + 100)
+
+        verdicts = {row[0]: (row[4], row[2]) for row in report.rows if row[4] != "INFO"}
+        self.assertEqual(verdicts["broken"], ("FAIL", "worker 1: cuBLASLt: not supported"))
+        self.assertEqual(verdicts["surprised"], ("FAIL", "AttributeError('no such figure')"))
+        self.assertEqual(verdicts["hangs"], ("FAIL", "it hangs"))
+        self.assertEqual(verdicts["works"][0], "PASS")
+        with tarfile.open(pipeline.kept.with_name("keep.tgz")) as tar:
+            table = tar.extractfile("keep/table.txt").read().decode()
+        for part in gpu_report.PARTS:
+            self.assertIn(f"| {part} | time of this part", table)
+
+    def test_the_archive_is_whole_after_each_part(self):
+        report = setting.Report()
+        seen = []
+
+        def looks(*_):
+            with tarfile.open(pipeline.kept.with_name("keep.tgz")) as tar:
+                seen.append(tar.extractfile("keep/table.txt").read().decode())
+
+        gpu_report.PARTS = {"works": works, "looks": looks}
+        gpu_report.run_parts(report, types.SimpleNamespace(end=0.0), gpu_report.PARTS, time.monotonic() + 100)
+        self.assertIn("| works | a figure | 1 | 1 | PASS |", seen[0])
+        self.assertFalse(report.failed)
+
+    def test_parts_without_time_are_skipped_by_name(self):
+        report = setting.Report()
+        gpu_report.run_parts(report, types.SimpleNamespace(end=0.0), ["works"], time.monotonic() + 1)
+        self.assertEqual([row[4] for row in report.rows], ["SKIP"])
+
+
+class FirstStep(unittest.TestCase):
+    def of(self, script):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        worker = pathlib.Path(folder.name) / "weir-worker"
+        worker.write_text("#!/bin/sh\n" + script + "\n")
+        worker.chmod(0o755)
+        return setting.first_step(types.SimpleNamespace(worker=worker, libraries={}))
+
+    def test_only_a_missing_gpu_is_no_gpu(self):
+        self.assertEqual(self.of("exit 0"), ("", ""))
+        self.assertEqual(self.of("echo 'no CUDA device: none is visible' >&2; exit 2"), ("no CUDA device: none is visible", ""))
+        self.assertEqual(self.of("echo 'no CUDA device: none is visible' >&2; exit 1"), ("", "exit code 1: no CUDA device: none is visible"))
+        self.assertEqual(self.of("echo 'cuBLASLt: not supported' >&2; exit 2"), ("", "exit code 2: cuBLASLt: not supported"))
+        self.assertEqual(self.of("exit 139"), ("", "exit code 139: no reason given"))
+
+    def test_a_worker_that_hangs_is_no_missing_gpu(self):
+        self.addCleanup(setattr, setting, "FIRST_STEP_LIMIT", setting.FIRST_STEP_LIMIT)
+        setting.FIRST_STEP_LIMIT = 0.2
+        self.assertEqual(self.of("exec sleep 60"), ("", "no end after 0.2 s"))
+
+
+if __name__ == "__main__":
+    unittest.main()
