@@ -152,6 +152,8 @@ gpu_image() {
     --volume "$objects:/root/.cache/ccache:rw" --volume "$cuda:/opt/cuda:ro" -f "$root/worker/Dockerfile" -t "$name" "$root"
   container=$(b from --pull-never "$name")
   size=$(du -sb "$(b mount "$container")" | cut -f1)
+  [ -e "$(b mount "$container")/usr/lib/x86_64-linux-gnu/libibverbs.so.1" ] && compgen -G "$(b mount "$container")/etc/libibverbs.d/mlx5.driver" >/dev/null \
+    || die "the image for GPUs has no libraries of RDMA"
   out=$(b run "$container" -- /weir-worker --log-format=text 2>&1 | grep -vE '^(subprocess exited|Error: exit status)'; exit "${PIPESTATUS[0]}") || code=$?
   b rm "$container" >/dev/null; b rmi "$name" >/dev/null
   say "image weir-worker for GPUs: $((size / 1000000)) MB; exit code $code: $out"

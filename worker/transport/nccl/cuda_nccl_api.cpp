@@ -8,10 +8,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <exception>
 #include <mutex>
 #include <nccl.h>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <cuda_runtime.h>
 
@@ -27,6 +29,7 @@ static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0));
 // After the abort of a communicator, work on its stream may run this long; afterwards its memory is
 // free.
 constexpr auto kStreamDrainLimit = std::chrono::seconds(2);
+constexpr auto kLaunchWait = std::chrono::microseconds(300);
 
 Error cuda_failure(const char* what, cudaError_t error) {
   return {Code::kInternal, std::string("CUDA: ") + what + ": " + cudaGetErrorString(error)};
@@ -63,7 +66,10 @@ class Event {
   }
   Result<bool> done() const {
     const cudaError_t error = cudaEventQuery(event_);
-    if (error == cudaErrorNotReady) return false;
+    if (error == cudaErrorNotReady) {
+      cudaGetLastError();  // so that nobody who asks for the last error takes it for a failure
+      return false;
+    }
     if (error != cudaSuccess) return cuda_failure("an op failed", error);
     return true;
   }
@@ -132,7 +138,8 @@ class CudaNcclComm final : public NcclComm {
     }
     const ncclResult_t ended = ncclGroupEnd();
     const bool failed = result != ncclSuccess && result != ncclInProgress;
-    return enqueued("send and receive", failed ? result : ended);
+    WEIR_OK(enqueued("send and receive", failed ? result : ended));
+    return settle_soon();
   }
   Status sum(const SegmentSum& segment) override {
     const std::lock_guard lock(calls_mutex_);
@@ -216,6 +223,16 @@ class CudaNcclComm final : public NcclComm {
     }
     return settle();
   }
+  // A thread of NCCL launches what a non-blocking communicator exchanges, 30 to 80 us later
+  // (src/group.cc, ncclGroupEndInternal). An end that is recorded at the driver's next poll only
+  // would count the time until then as time of the link.
+  Status settle_soon() {
+    const auto limit = std::chrono::steady_clock::now() + kLaunchWait;
+    while (!operations_.back().enqueued && std::chrono::steady_clock::now() < limit) {
+      WEIR_OK(settle());
+    }
+    return Unit{};
+  }
   // NCCL may enqueue the newest operation later, when it has connected. The end is recorded after
   // that.
   Status settle() {
@@ -298,15 +315,25 @@ class CudaNcclApi final : public NcclApi {
     return std::unique_ptr<NcclComm>(std::make_unique<CudaNcclComm>(
         device_, stream, comm, std::move(kept_name), std::move(profile)));
   }
-  // In a group, NCCL sets all abort flags before it frees anything.
+  // Each in a thread of its own: an abort sets its communicator's flag and then waits for what that
+  // communicator has launched, which may wait for the device while a kernel of another one spins
+  // until its own flag is set.
   void abort(std::span<NcclComm* const> comms) noexcept override {
-    cudaSetDevice(device_);
-    ncclGroupStart();
+    const auto abort_one = [device = device_](ncclComm_t comm) {
+      cudaSetDevice(device);
+      ncclCommAbort(comm);
+    };
+    std::vector<std::thread> threads;
     for (NcclComm* one : comms) {
       ncclComm_t comm = static_cast<CudaNcclComm*>(one)->release();
-      if (comm != nullptr) ncclCommAbort(comm);
+      if (comm == nullptr) continue;
+      try {
+        threads.emplace_back(abort_one, comm);
+      } catch (const std::exception&) {  // no thread or no memory is left
+        abort_one(comm);
+      }
     }
-    ncclGroupEnd();
+    for (std::thread& thread : threads) thread.join();
   }
 
  private:

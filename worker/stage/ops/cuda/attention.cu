@@ -102,13 +102,23 @@ __global__ void __launch_bounds__(kThreads)
   if (lane == 0) log_sums[head.statistic(query)] = top + logf(sum);
 }
 
-// row_dots = y . dy of each query.
+// row_dots = y . dy of each query. Neighbouring threads share a row, so that they read neighbouring
+// values.
+constexpr int kPerDot = 8;
 template <class T>
 __global__ void row_dots_kernel(AttentionShape shape, const T* y, const T* dy, float* row_dots) {
   const Head head(shape);
-  const int t = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  if (t >= shape.sequence) return;
-  row_dots[head.statistic(t)] = dot(head.size, y + head.out(t), dy + head.out(t));
+  const int thread = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  const int t = thread / kPerDot, lane = thread % kPerDot;
+  float sum = 0;
+  if (t < shape.sequence) {
+    const T *own = y + head.out(t), *gradient = dy + head.out(t);
+    for (int c = lane; c < head.size; c += kPerDot) sum += wide(own[c]) * wide(gradient[c]);
+  }
+  for (int apart = 1; apart < kPerDot; apart *= 2) {
+    sum += __shfl_xor_sync(kAllLanes, sum, apart);
+  }
+  if (t < shape.sequence && lane == 0) row_dots[head.statistic(t)] = sum;
 }
 
 // Shared memory of both backward kernels.
@@ -252,7 +262,8 @@ template <class T>
 void attention_backward(cudaStream_t stream, const AttentionBackward& op, float* row_dots) {
   const AttentionShape shape = op.shape;
   const T *qkv = as<T>(op.qkv), *dy = as<T>(op.dy);
-  const dim3 rows((static_cast<unsigned>(shape.sequence) + kThreads - 1) / kThreads,
+  constexpr unsigned kRows = kThreads / kPerDot;  // of a block
+  const dim3 rows((static_cast<unsigned>(shape.sequence) + kRows - 1) / kRows,
                   static_cast<unsigned>(shape.samples * shape.heads));
   start({stream, rows, kThreads}, row_dots_kernel<T>, shape, as<T>(op.y), dy, row_dots);
   if constexpr (std::is_same_v<T, Bf16>) {
