@@ -144,6 +144,19 @@ class Folders(Case):
         self.refused(self.hf(transformers.LlamaConfig(**LLAMA), auto_map={"AutoModel": "own.Own"}),
                      "config.json has auto_map (trust_remote_code); put the code into a model.py")
 
+    def test_quantized_weights_are_refused(self):
+        self.refused(self.hf(transformers.LlamaConfig(**LLAMA), quantization_config={"quant_method": "fp8"}), "config.json has quantization_config; train a copy")
+
+    def test_another_vocabulary_is_refused(self):
+        self.refused(self.hf(transformers.LlamaConfig(**LLAMA)), "--vocab: 300, the model of ", "--vocab=300")
+
+    def test_a_small_config_can_be_named_for_the_check(self):
+        small = self.folder / "small.json"
+        model = self.hf(transformers.LlamaConfig(**LLAMA))
+        small.write_text((self.folder / "model/config.json").read_text())
+        self.assertEqual(self.describe(model, f"--check-config={small}")[0], 0)
+        self.refused(model, "has no other.json", f"--check-config={self.folder}/other.json")
+
     def test_pickled_weights_are_refused(self):
         model = self.hf(transformers.LlamaConfig(**LLAMA))
         (self.folder / "model/pytorch_model.bin").touch()

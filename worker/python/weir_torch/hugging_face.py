@@ -25,16 +25,17 @@ def imported():
     return transformers
 
 
-def config_of(folder, changed):
-    """The folder's config.json with changed keys, as the class of its family."""
-    path = os.path.join(folder, "config.json")
+def config_of(path, changed):
+    """A config.json with changed keys, as the class of its family."""
+    folder = os.path.dirname(path) or "."
     if not os.path.isfile(path):
-        raise Refused(f"{folder} has no config.json")
+        raise Refused(f"{folder} has no {os.path.basename(path)}")
     with open(path, encoding="utf-8") as file:
         text = json.load(file)
     if "auto_map" in text:
         raise Refused("config.json has auto_map (trust_remote_code); put the code into a model.py")
-    text.pop("quantization_config", None)
+    if text.get("quantization_config"):
+        raise Refused("config.json has quantization_config; train a copy whose weights are not quantized")
     try:
         config = imported().AutoConfig.for_model(**{**text, **changed})
     except (KeyError, ValueError, TypeError) as error:
@@ -140,7 +141,7 @@ class FolderModel:
         changed = {key: value for key, value in options.items() if key not in OURS}
         if untie:
             changed["tie_word_embeddings"] = False
-        config = config_of(folder, changed)
+        config = config_of(os.path.join(folder, "config.json"), changed)
         if config.is_encoder_decoder:
             raise Refused(f"{(config.architectures or [type(config).__name__])[0]} is an encoder with a decoder")
         longest = getattr(config, "max_position_embeddings", None)
@@ -150,6 +151,9 @@ class FolderModel:
         self.config = config
         self.parts_of = Decomposition(self.built(config, bare=True).train())
         self.name = type(self.parts_of.model).__name__
+        size = self.parts_of.model.get_input_embeddings().num_embeddings
+        if size != settings.vocabulary:
+            raise Refused(f"--vocab: {settings.vocabulary}, the model of {folder} has {size} tokens")
         twins = self.twins()
         self.weights = self.weights_of(folder, options.get("init", ""), twins)
         self.parts = [FolderPart(self, i, *layer) for i, layer in enumerate(self.parts_of.layers())]
@@ -179,7 +183,7 @@ class FolderModel:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             make = lambda c: self.built(c, bare=False)   # noqa: E731
-            model = make(config_of(os.path.dirname(small) or ".", {"tie_word_embeddings": False})) if small else small_copy(config, make)
+            model = make(config_of(small, {"tie_word_embeddings": False})) if small else small_copy(config, make)
             check(model)
         self.note = "layers give the bits of the whole model"
 
