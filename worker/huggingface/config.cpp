@@ -32,40 +32,43 @@ constexpr std::array<Architecture, 5> kArchitectures = {
      {"Qwen3ForCausalLM", "qwen3", DecoderFamily::kLlama, 32, 128, 32768, 0, false, true, false},
      {"GPT2LMHeadModel", "gpt2", DecoderFamily::kGpt, 0, 0, 1024, 0, true, false, true}}};
 
+constexpr double kMostNumber = 1e12;  // of any key here, and far below the largest float
+
 // Keys that do not change what layers compute in training.
-constexpr std::array<const char*, 33> kHarmless = {"architectures",
-                                                   "bad_words_ids",
-                                                   "bos_token_id",
-                                                   "cls_token_id",
-                                                   "decoder_start_token_id",
-                                                   "dtype",
-                                                   "eos_token_id",
-                                                   "finetuning_task",
-                                                   "gradient_checkpointing",
-                                                   "id2label",
-                                                   "is_decoder",
-                                                   "is_llama_config",
-                                                   "label2id",
-                                                   "max_length",
-                                                   "model_type",
-                                                   "n_ctx",
-                                                   "num_labels",
-                                                   "pad_token_id",
-                                                   "problem_type",
-                                                   "return_dict",
-                                                   "sep_token_id",
-                                                   "summary_activation",
-                                                   "summary_first_dropout",
-                                                   "summary_proj_to_labels",
-                                                   "summary_type",
-                                                   "summary_use_proj",
-                                                   "task_specific_params",
-                                                   "tokenizer_class",
-                                                   "torch_dtype",
-                                                   "transformers.js_config",
-                                                   "transformers_version",
-                                                   "use_cache",
-                                                   "output_attentions"};
+constexpr auto kHarmless = std::to_array<const char*>({"architectures",
+                                                       "bad_words_ids",
+                                                       "bos_token_id",
+                                                       "cls_token_id",
+                                                       "decoder_start_token_id",
+                                                       "dtype",
+                                                       "eos_token_id",
+                                                       "finetuning_task",
+                                                       "gradient_checkpointing",
+                                                       "id2label",
+                                                       "is_decoder",
+                                                       "is_llama_config",
+                                                       "label2id",
+                                                       "max_length",
+                                                       "model_type",
+                                                       "n_ctx",
+                                                       "num_labels",
+                                                       "pad_token_id",
+                                                       "problem_type",
+                                                       "return_dict",
+                                                       "sep_token_id",
+                                                       "summary_activation",
+                                                       "summary_first_dropout",
+                                                       "summary_proj_to_labels",
+                                                       "summary_type",
+                                                       "summary_use_proj",
+                                                       "task_specific_params",
+                                                       "tokenizer_class",
+                                                       "torch_dtype",
+                                                       "transformers.js_config",
+                                                       "transformers_version",
+                                                       "unk_token_id",
+                                                       "use_cache",
+                                                       "output_attentions"});
 
 bool is_harmless(const std::string& key) {
   return key.starts_with('_') || std::ranges::find(kHarmless, key) != kHarmless.end();
@@ -113,7 +116,7 @@ Status read_rope(ConfigKeys& keys, stage::DecoderShape& shape) {
   WEIR_TRY(theta, rope.number("rope_theta", theta));
   WEIR_TRY(const std::string old_type, rope.text("type", "default"));
   WEIR_TRY(const std::string type, rope.text("rope_type", old_type));
-  if (!(theta > 0)) return rope.wrong("rope_theta", "is not above 0");
+  if (!(theta > 0 && theta < kMostNumber)) return rope.wrong("rope_theta", "is not above 0");
   shape.theta = static_cast<float>(theta);
   WEIR_TRY(const double partial, keys.number("partial_rotary_factor", 1));
   WEIR_TRY(const double partial_there, rope.number("partial_rotary_factor", partial));
@@ -123,7 +126,8 @@ Status read_rope(ConfigKeys& keys, stage::DecoderShape& shape) {
     WEIR_TRY(const double low, rope.number("low_freq_factor"));
     WEIR_TRY(const double high, rope.number("high_freq_factor"));
     WEIR_TRY(const int original, rope.whole("original_max_position_embeddings"));
-    if (!(factor >= 1) || !(low > 0) || !(high > low) || original < 1) {
+    if (!(factor >= 1 && factor < kMostNumber) || !(low > 0) || !(high > low) ||
+        !(high < kMostNumber) || original < 1) {
       return rope.wrong("factor", "needs factor >= 1 and high_freq_factor > low_freq_factor > 0");
     }
     shape.rope_factor = static_cast<float>(factor);
@@ -252,6 +256,9 @@ Result<Config> read_config(std::string_view text, std::string_view changes) {
   WEIR_TRY(config.vocabulary, keys.whole("vocab_size"));
   WEIR_TRY(config.tied, keys.flag("tie_word_embeddings", of.tied));
   WEIR_TRY(const double deviation, keys.number("initializer_range", 0.02));
+  if (!(deviation >= 0 && deviation < kMostNumber)) {
+    return keys.wrong("initializer_range", "is below 0 or too large");
+  }
   config.shape.deviation = static_cast<float>(deviation);
   for (const std::string& key : keys.unread()) {
     if (is_harmless(key)) continue;
@@ -261,7 +268,8 @@ Result<Config> read_config(std::string_view text, std::string_view changes) {
   const Status possible = stage::check_decoder(
       config.shape, {.sequence = 1, .vocabulary = std::max(2, config.vocabulary)});
   if (!possible) return of_file(possible.error());
-  if (config.shape.epsilon <= 0 || config.longest < 1 || config.vocabulary < 2) {
+  if (!(config.shape.epsilon > 0 && config.shape.epsilon < 1) || config.longest < 1 ||
+      config.vocabulary < 2) {
     return invalid("config.json: vocab_size, " + config.longest_key + " or epsilon is too small");
   }
   return config;

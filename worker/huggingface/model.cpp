@@ -44,6 +44,7 @@ class HuggingFaceModel final : public stage::LayerSource {
 
   std::string name() const override { return config_.architecture; }
   std::string engine() const override { return "built in"; }
+  std::string note() const override { return config_.tied ? "tied table copied" : ""; }
   stage::Layers layers() const override { return stage::build_decoder(config_.shape, options_); }
   std::string facts() const override { return stage::facts_of(config_.shape); }
   std::string export_json() const override {
@@ -53,7 +54,8 @@ class HuggingFaceModel final : public stage::LayerSource {
     for (const auto& parameter : parameters_of(layers())) {
       if (parameter.transposed) section["transposed"].push_back(parameter.name);
     }
-    return section.dump();
+    // A path need not be UTF-8.
+    return section.dump(-1, ' ', false, json::error_handler_t::replace);
   }
   bool has_initial_values() const override { return folder_ != nullptr; }
   Status set_initial(const stage::ParameterSpec& parameter,
