@@ -27,6 +27,7 @@
 #include "worker/data/token_layout.h"
 #include "worker/emulate/options.h"
 #include "worker/http/text.h"
+#include "worker/huggingface/config.h"
 #include "worker/protocol/codec.h"
 #include "worker/schedule/validate.h"
 #include "worker/transport/tcp/frame.h"
@@ -125,6 +126,20 @@ bool accepted_tensors(std::string_view text) {
     for (const std::int64_t size : tensor.shape) values *= size;
     WEIR_CHECK(values * 4 == static_cast<std::int64_t>(tensor.bytes.size()),
                "a shape is its bytes");
+  }
+  return true;
+}
+
+// Layers are described without memory for their parameters, so any size may come.
+bool accepted_config(std::string_view text) {
+  const auto config = huggingface::read_config(text);
+  if (!accepted(config)) return false;
+  stage::ModelOptions options;
+  options.sequence = 1;
+  options.vocabulary = config->vocabulary;
+  if (!stage::check_decoder(config->shape, options) || config->shape.blocks > 4) return true;
+  for (const auto& layer : stage::build_decoder(config->shape, options)) {
+    WEIR_CHECK(layer->info().parameter_bytes > 0, "each layer has parameters");
   }
   return true;
 }
@@ -262,6 +277,10 @@ bool feed(Parser parser, std::string_view text) {
       return accepted_flat(text);
     case Parser::kDataShares:
       return accepted_shares(text);
+    case Parser::kModelFile:
+      return accepted(checkpoint::decode_tensors(text, checkpoint::Types::kAny));
+    case Parser::kModelConfig:
+      return accepted_config(text);
   }
   return false;
 }

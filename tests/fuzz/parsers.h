@@ -38,7 +38,9 @@ enum class Parser : unsigned char {
   kMegatronIndex,
   kLlmCFile,
   kFlatFile,
-  kDataShares
+  kDataShares,
+  kModelFile,
+  kModelConfig
 };
 constexpr std::array kParsers{
     Parser::kGraph,         Parser::kProfile,     Parser::kCluster,      Parser::kShortCluster,
@@ -47,7 +49,8 @@ constexpr std::array kParsers{
     Parser::kManifest,      Parser::kFolderLock,  Parser::kMatrix,       Parser::kUrl,
     Parser::kHostPort,      Parser::kTime,        Parser::kControlHello, Parser::kDataHello,
     Parser::kDataFrame,     Parser::kTensorFile,  Parser::kQuantity,     Parser::kRate,
-    Parser::kMegatronIndex, Parser::kLlmCFile,    Parser::kFlatFile,     Parser::kDataShares};
+    Parser::kMegatronIndex, Parser::kLlmCFile,    Parser::kFlatFile,     Parser::kDataShares,
+    Parser::kModelFile,     Parser::kModelConfig};
 
 // Aborts when the parser breaks its promise; true: the text was accepted.
 bool feed(Parser parser, std::string_view text);

@@ -57,6 +57,10 @@ constexpr Seed kSeeds[] = {
     {Parser::kLlmCFile, "fuzz/corpus/llm_c.bin"},
     {Parser::kFlatFile, "fuzz/corpus/flat.bin"},
     {Parser::kDataShares, "fuzz/corpus/shares.txt"},
+    {Parser::kModelFile, "data/hf/gpt2/model.safetensors"},
+    {Parser::kModelConfig, "data/hf/llama/config.json"},
+    {Parser::kModelConfig, "data/hf/gpt2/config.json"},
+    {Parser::kModelConfig, "data/hf/qwen2/config.json"},
 };
 
 // Pieces that parsers treat in a special way.
