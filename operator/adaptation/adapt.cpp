@@ -53,6 +53,7 @@ Answer ask_retune(Evaluation& evaluation) {
   input.now = facts.now;
   input.settings = retune::settings_of(facts.spec);
   input.free_memory = free_memory(facts);
+  input.settings.splits = facts::why_whole(facts, &*evaluation.model).empty();
   if (evaluation.asked) input.settings.rules.cooldown = std::chrono::seconds(0);
   constexpr double kNever = 1e9;
   if (!facts.spec.adaptation.retune.enabled) {

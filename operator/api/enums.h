@@ -14,6 +14,7 @@ enum class PlacementMode : unsigned char { kLateBinding, kPinned };
 enum class ProfileSource : unsigned char { kMeasure, kConfigMap };
 enum class RestartScope : unsigned char { kWorker, kJob };
 enum class RuleAction : unsigned char { kFailJob, kRestart, kRestartIgnoreMax, kAvoidNode };
+enum class SplitMode : unsigned char { kAuto, kNever };
 enum class SyncMode : unsigned char { kExact, kPartial, kAuto };
 
 // The texts in the order of the values.
@@ -34,6 +35,8 @@ inline constexpr const char* kTexts<RestartScope> = "Worker Job";
 template <>
 inline constexpr const char* kTexts<RuleAction> =
     "FailJob Restart RestartIgnoreMax ReplaceWorkerAvoidNode";
+template <>
+inline constexpr const char* kTexts<SplitMode> = "Auto Never";
 template <>
 inline constexpr const char* kTexts<SyncMode> = "Exact Partial Auto";
 

@@ -172,6 +172,7 @@ inline void fields(const JobReader& io, ScheduleSpec& schedule) {
   io("k.max", schedule.k_max);
   io("k.initial", schedule.k_initial);
   io("inFlightCaps", schedule.in_flight_caps);
+  io("split", schedule.split);
 }
 inline void fields(const JobReader& io, TierSpec& tier) {
   io("enabled", tier.enabled);

@@ -51,6 +51,7 @@ struct ScheduleSpec {
   int k_min = 1;
   std::optional<int> k_max, k_initial;
   std::vector<int> in_flight_caps;
+  Choice<SplitMode> split = SplitMode::kAuto;
   bool operator==(const ScheduleSpec&) const = default;
 };
 

@@ -136,7 +136,7 @@ Status apply(const SimulateOptions& options, schedule::Plan& plan, std::ostream&
   const auto asked = options.dispatch == "hint"     ? schedule::Dispatch::kHint
                      : options.dispatch == "strict" ? schedule::Dispatch::kStrict
                                                     : schedule.dispatch;
-  const auto in_force = schedule.split ? asked : schedule::dispatch_in_force(schedule.caps, asked);
+  const auto in_force = schedule::dispatch_in_force(schedule, asked);
   schedule.dispatch = in_force;
   if (in_force == asked || options.dispatch.empty()) return Unit{};
   schedule.dispatch = asked;

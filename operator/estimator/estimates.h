@@ -96,8 +96,8 @@ struct Estimates {
   RateVectors rates;                     // links between stages
   std::vector<LinkEstimate> links;       // links between stages
   std::vector<LinkEstimate> sync_links;  // links between replicas with sync.mode Exact
-  // Measured seconds of one forward and one backward by stage, over 5 min; absent = use the
-  // profile.
+  // Measured seconds of one forward and one backward by stage, over 5 min; of split backwards both
+  // parts. Absent = use the profile.
   std::map<int, std::pair<double, double>> stage_seconds;
   // The same by pod and stage.
   std::map<std::pair<std::string, int>, std::pair<double, double>> worker_seconds;

@@ -79,19 +79,36 @@ schedule::Plan of_replica(const schedule::Plan& plan, int replica) {
 
 std::vector<schedule::StageTime> stage_times(const Facts& facts, const schedule::Plan& one,
                                              const planner::PipelineCosts& costs) {
-  const auto time = [](const std::pair<double, double>& seconds) {
-    return schedule::StageTime{from_seconds(seconds.first), from_seconds(seconds.second)};
+  const bool splits = one.schedule.split.has_value();
+  const auto take = [&](const std::pair<double, double>& seconds, schedule::StageTime& stage) {
+    const schedule::StageTime profiled = stage;
+    const auto under_way =
+        splits ? profiled.backward_input + profiled.backward_weights : profiled.backward;
+    const double factor = under_way.count() > 0 ? seconds.second / to_seconds(under_way) : 0;
+    const auto scaled = [&](std::chrono::nanoseconds time) {
+      return from_seconds(to_seconds(time) * factor);
+    };
+    stage = {
+        .forward = from_seconds(seconds.first),
+        .backward = splits && factor > 0 ? scaled(profiled.backward) : from_seconds(seconds.second),
+        .backward_input =
+            factor > 0 ? scaled(profiled.backward_input) : from_seconds(seconds.second),
+        .backward_weights = scaled(profiled.backward_weights)};
   };
   const auto& all = facts.estimates.stage_seconds;
   std::vector<schedule::StageTime> stages = costs.stages;
   for (int s = 0; s < one.stage_count(); ++s) {
     if (!all.contains(s)) return costs.stages;  // measured and profiled times must not be mixed
-    stages[static_cast<std::size_t>(s)] = time(all.at(s));
+  }
+  for (int s = 0; s < one.stage_count(); ++s) {
+    take(all.at(s), stages[static_cast<std::size_t>(s)]);
   }
   for (const auto& rank : one.ranks) {
     const auto own = facts.estimates.worker_seconds.find({rank.pod, rank.stage});
-    if (own != facts.estimates.worker_seconds.end())
-      stages[static_cast<std::size_t>(rank.stage)] = time(own->second);
+    if (own == facts.estimates.worker_seconds.end()) continue;
+    const auto s = static_cast<std::size_t>(rank.stage);
+    stages[s] = costs.stages[s];
+    take(own->second, stages[s]);
   }
   return stages;
 }

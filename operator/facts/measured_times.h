@@ -32,6 +32,8 @@ double measured_exposed_sync(const Facts& facts);
 // A plan of one replica's ranks, with replica number 0.
 schedule::Plan of_replica(const schedule::Plan& plan, int replica);
 // Stage times as measured on this replica's workers, else on any replica's, else from the profile.
+// The parts of a backward are in the profile's proportion: what is measured holds both parts, and
+// may be of whole and of split backwards.
 std::vector<schedule::StageTime> stage_times(const Facts& facts, const schedule::Plan& of_replica,
                                              const planner::PipelineCosts& costs);
 

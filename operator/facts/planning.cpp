@@ -94,6 +94,30 @@ schedule::Dispatch dispatch_of(const api::JobSpec& spec) {
                                             : schedule::Dispatch::kHint;
 }
 
+std::string why_whole(const Facts& facts, const planner::Model* model) {
+  const auto& wanted = facts.spec.schedule;
+  if (wanted.split == api::SplitMode::kNever) return "schedule.split is Never";
+  if (!schedule::rules_of(family_of(wanted.type)).tuned) return "schedule.type is " + wanted.type;
+  if (!wanted.in_flight_caps.empty()) return "schedule.inFlightCaps are fixed";
+  if (facts.members == nullptr) return "the workers have not registered";
+  for (const auto& member : facts.members->members) {
+    if (member.plan_version < protocol::kSplitPlanVersion) {
+      return "worker " + member.pod + " reads no plan with split backwards";
+    }
+  }
+  const auto splits = [](const planner::Layer& layer) {
+    return std::ranges::any_of(layer.times, [](const auto& times) {
+      return std::ranges::any_of(times.second, [](const planner::LayerTime& time) {
+        return time.backward_weights.count() > 0;
+      });
+    });
+  };
+  if (model != nullptr && std::ranges::none_of(model->layers, splits)) {
+    return "the profile has no layer whose backward splits";
+  }
+  return "";
+}
+
 int least_share(const schedule::Plan& plan) {
   const auto least = std::min_element(plan.micro_batches.begin(), plan.micro_batches.end());
   return least == plan.micro_batches.end() ? 1 : *least;
@@ -211,6 +235,10 @@ std::vector<planner::Cluster> on_known_links(const std::vector<RememberedLink>& 
 void limit_caps(const Facts& facts, schedule::Plan& plan) {
   auto& schedule = plan.schedule;
   const auto& wanted = facts.spec.schedule;
+  if (schedule.split && !why_whole(facts, nullptr).empty()) {
+    schedule.split.reset();
+    schedule.dispatch = schedule::dispatch_in_force(schedule, dispatch_of(facts.spec));
+  }
   if (facts.status.memory_limits.empty() || !schedule::rules_of(schedule.family).tuned ||
       !wanted.in_flight_caps.empty())
     return;
@@ -218,13 +246,17 @@ void limit_caps(const Facts& facts, schedule::Plan& plan) {
     if (limit.stage < 0 || limit.stage >= plan.stage_count() || limit.in_flight_cap <= 0) continue;
     int& cap = schedule.caps[static_cast<std::size_t>(limit.stage)];
     cap = std::min(cap, limit.in_flight_cap);
+    if (schedule.split) {
+      int& held = schedule.split->held[static_cast<std::size_t>(limit.stage)];
+      held = std::min(held, limit.in_flight_cap);
+    }
   }
   for (std::size_t s = 1; s < schedule.caps.size(); ++s)
     schedule.caps[s] = std::min(schedule.caps[s], schedule.caps[s - 1]);
   if (wanted.k_mode != api::KMode::kFixed) {
     schedule.k = std::min(schedule.k, std::max(schedule::k_of_caps(schedule.caps), wanted.k_min));
   }
-  schedule.dispatch = schedule::dispatch_in_force(schedule.caps, dispatch_of(facts.spec));
+  schedule.dispatch = schedule::dispatch_in_force(schedule, dispatch_of(facts.spec));
 }
 
 }  // namespace weir::facts

@@ -14,6 +14,9 @@ namespace weir::facts {
 
 schedule::Family family_of(const std::string& type);  // type: spec.schedule.type
 schedule::Dispatch dispatch_of(const api::JobSpec& spec);
+// Why plans have whole backwards: the spec, or a worker that reads no plan with split ones, or
+// layers that do not split. "" = they may be split. model: null = unknown.
+std::string why_whole(const Facts& facts, const planner::Model* model);
 int least_share(const schedule::Plan& plan);  // fewest micro-batches of a replica
 // The first replicas get the remainder.
 std::vector<int> even_shares(int micro_batches, int replicas);
@@ -33,7 +36,8 @@ std::vector<planner::Cluster> on_known_links(const std::vector<RememberedLink>& 
 Result<planner::PlanReport> plan_for_members(const Facts& facts, const planner::Model& model);
 Result<planner::PlanReport> plan_for_members(const Facts& facts, const planner::Model& model,
                                              const planner::Cluster& cluster, int plans = 1);
-// Lowers the caps of stages that ran out of memory (status.memory_limits).
+// Keeps a plan's order to what spec and memory allow: lowers the caps of stages that ran out of
+// memory (status.memory_limits), and makes backwards whole if they may not be split.
 void limit_caps(const Facts& facts, schedule::Plan& plan);
 
 }  // namespace weir::facts

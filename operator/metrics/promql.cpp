@@ -81,13 +81,18 @@ std::string window_query(const QueryLabels& labels, std::chrono::seconds window)
          " or " + marked(of_first_stage(metric::kSyncBusBandwidth, labels), kSyncRate);
 }
 
+// The window may hold steps of plans with whole and with split backwards. Seconds of B and W over
+// the number of B are those of a whole backward under both.
 std::string op_time_query(const QueryLabels& labels) {
-  const std::string by = group(labels, ",stage,op");
-  const std::string ops = ",op=~\"F|B\"";
-  return "sum" + by + "(" +
-         increase(std::string(metric::kStageOpSeconds) + "_sum", labels, "5m", ops) + ") / sum" +
-         by + "(" + increase(std::string(metric::kStageOpSeconds) + "_count", labels, "5m", ops) +
-         ")";
+  const std::string by = group(labels, ",stage");
+  const std::string name = metric::kStageOpSeconds;
+  const auto seconds = [&](const char* ops, const char* op) {
+    return "label_replace(sum" + by + "(" +
+           increase(name + "_sum", labels, "5m", std::string(",op=~\"") + ops + "\"") + ") / sum" +
+           by + "(" + increase(name + "_count", labels, "5m", std::string(",op=\"") + op + "\"") +
+           "), \"op\", \"" + op + "\", \"\", \"\")";
+  };
+  return seconds("F", "F") + " or " + seconds("B|W", "B");
 }
 
 std::string baseline_query(const QueryLabels& labels) {

@@ -202,10 +202,7 @@ double simulated_step(const Setting& setting, const Layout& layout, int boundary
     if (!timeline) return kNever;
     step = std::max(step, to_seconds(timeline->step));
     for (std::size_t s = 0; s < ends.size(); ++s) {
-      // Busy and idle time up to its last op.
-      const schedule::Idle idle = timeline->idle[s];
-      ends[s] =
-          std::max(ends[s], to_seconds(timeline->busy[s] + idle.wait_forward + idle.wait_backward));
+      ends[s] = std::max(ends[s], to_seconds(schedule::end_of(*timeline, s)));
       updates[s] = pipeline.stages[s].update;
     }
   }

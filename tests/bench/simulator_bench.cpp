@@ -39,7 +39,9 @@ schedule::Schedule plan_of(std::vector<int> caps, schedule::Dispatch dispatch) {
 
 schedule::PipelineModel model_of(int stages, double c) {
   schedule::PipelineModel model;
-  model.stages.assign(static_cast<std::size_t>(stages), {10ms, 20ms});
+  model.stages.assign(
+      static_cast<std::size_t>(stages),
+      {.forward = 10ms, .backward = 20ms, .backward_input = 10ms, .backward_weights = 10ms});
   model.forward.assign(static_cast<std::size_t>(stages - 1),
                        {.transfer = from_seconds(c), .latency = 100us, .trace = {}});
   model.backward = model.forward;
@@ -62,12 +64,13 @@ void simulator(int stages, int micro_batches) {
               microseconds(20, [&] { (void)schedule::opt_caps(model, micro_batches, most); }));
 }
 
-retune::Input input_of(int stages, bool sizes) {
+retune::Input input_of(int stages, bool sizes, bool splits) {
   Random random(1);
   retune::Input input;
   input.current = plan_of(schedule::kfkb_caps(stages, 32, 1), schedule::Dispatch::kStrict);
   input.current.micro_batch_size = 4;
   input.micro_batches = 32;
+  input.settings.splits = splits;
   input.stages = model_of(stages, 0).stages;
   input.boundary_bytes.assign(static_cast<std::size_t>(stages - 1), 1'000'000);
   for (int i = 0; i < 16; ++i) input.rates.times.push_back(retune::SystemTime(1h) + 5s * i);
@@ -81,22 +84,25 @@ retune::Input input_of(int stages, bool sizes) {
     if (!sizes) break;
     retune::Size other{.micro_batch_size = size, .micro_batches = 128 / size};
     for (const auto& stage : input.stages)
-      other.stages.push_back({stage.forward * size / 4, stage.backward * size / 4});
+      other.stages.push_back({.forward = stage.forward * size / 4,
+                              .backward = stage.backward * size / 4,
+                              .backward_input = stage.backward_input * size / 4,
+                              .backward_weights = stage.backward_weights * size / 4});
     other.boundary_bytes.assign(input.boundary_bytes.size(), 250'000 * size);
     input.other_sizes.push_back(std::move(other));
   }
   return input;
 }
 
-void evaluation(int stages, bool sizes) {
-  const retune::Input input = input_of(stages, sizes);
+void evaluation(int stages, bool sizes, bool splits) {
+  const retune::Input input = input_of(stages, sizes, splits);
   retune::Tuned tuned;
   const double time = microseconds(5, [&] { tuned = retune::tune(input, retune::State{}); });
   std::printf(
-      "evaluation, S=%d M=32%s, 16 different vectors: %.1f ms, %zu plans costed, %d steps "
+      "evaluation, S=%d M=32%s%s, 16 different vectors: %.1f ms, %zu plans costed, %d steps "
       "simulated\n",
-      stages, sizes ? " and 4 other sizes" : "", time / 1e3, tuned.decision.candidates.size(),
-      tuned.decision.simulations);
+      stages, sizes ? " and 4 other sizes" : "", splits ? ", backwards may be split" : "",
+      time / 1e3, tuned.decision.candidates.size(), tuned.decision.simulations);
   retune::State state = tuned.state;
   state.record.wins_in_row = 0;  // a wanted change is costed again, whatever moved
   retune::Input later = input;
@@ -113,8 +119,11 @@ void evaluation(int stages, bool sizes) {
 int main() {
   weir::bench::simulator(4, 32);
   weir::bench::simulator(8, 32);
-  weir::bench::evaluation(4, false);
-  weir::bench::evaluation(8, false);
-  weir::bench::evaluation(4, true);
+  for (const bool splits : {false, true}) {
+    weir::bench::evaluation(4, false, splits);
+    weir::bench::evaluation(8, false, splits);
+    weir::bench::evaluation(16, false, splits);
+    weir::bench::evaluation(4, true, splits);
+  }
   return 0;
 }

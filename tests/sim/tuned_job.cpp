@@ -8,6 +8,7 @@
 #include "worker/base/check.h"
 #include "worker/base/units.h"
 #include "worker/schedule/caps.h"
+#include "worker/schedule/search_split.h"
 
 namespace weir::sim {
 namespace {
@@ -29,11 +30,18 @@ retune::Size Job::size(int micro_batch_size) const {
                       .micro_batches = samples / micro_batch_size};
   const double f = forward * (micro_batch_size + overhead);
   const auto count = static_cast<std::size_t>(stages);
-  result.stages.assign(count, {from_seconds(f), from_seconds(backward_ratio * f)});
+  result.stages.assign(count, {.forward = from_seconds(f),
+                               .backward = from_seconds(backward_ratio * f),
+                               .backward_input = from_seconds((1 - weights) * backward_ratio * f),
+                               .backward_weights = from_seconds(weights * backward_ratio * f)});
   result.boundary_bytes.assign(count - 1,
                                static_cast<std::int64_t>(kSampleBytes * micro_batch_size));
   result.cap_max.assign(count,
                         std::min(result.micro_batches, samples_in_flight / micro_batch_size));
+  const schedule::StageMemory bytes{.activation_bytes = micro_batch_size,
+                                    .held_bytes = micro_batch_size,
+                                    .in_backward_bytes = micro_batch_size};
+  result.rooms.assign(count, {.memory = bytes, .limit_bytes = samples_in_flight});
   return result;
 }
 
@@ -90,7 +98,7 @@ double TunedJob::mean(std::size_t first, std::size_t end) const {
 
 double TunedJob::least_free() const {
   if (job_.real_samples <= 0) return 1;
-  return 1 - current_.caps.front() * current_.micro_batch_size / job_.real_samples;
+  return 1 - *std::ranges::max_element(most_held()) * current_.micro_batch_size / job_.real_samples;
 }
 
 void TunedJob::one_step() {
@@ -154,6 +162,7 @@ void TunedJob::evaluate() {
   input.stages = now.stages;
   input.boundary_bytes = now.boundary_bytes;
   input.cap_max = now.cap_max;
+  input.rooms = now.rooms;
   for (const int size : job_.sizes) {
     if (size != current_.micro_batch_size) input.other_sizes.push_back(job_.size(size));
   }
@@ -165,9 +174,9 @@ void TunedJob::evaluate() {
   input.now = at(time_);
   input.settings = loop_.settings;
   input.used_scrapes = loop_.used_scrapes;
-  for (const int cap : current_.caps) {
+  for (const int held : most_held()) {
     input.free_memory.push_back(
-        job_.real_samples > 0 ? 1 - cap * current_.micro_batch_size / job_.real_samples : -1);
+        job_.real_samples > 0 ? 1 - held * current_.micro_batch_size / job_.real_samples : -1);
   }
   retune::Tuned tuned = retune::tune(input, state_);
   state_ = std::move(tuned.state);
@@ -205,7 +214,11 @@ std::vector<schedule::Schedule> fixed_plans(const Job& job, schedule::Dispatch d
       plan.k = schedule::k_of_caps(caps);
       plan.micro_batch_size = size;
       plan.caps = std::move(caps);
-      plans.push_back(std::move(plan));
+      plans.push_back(plan);
+      if (job.weights <= 0) return;
+      for (const auto& held : {plan.caps, std::vector<int>(plan.caps.size(), plan.caps.front())}) {
+        plans.push_back(schedule::with_split(plan, held, dispatch, micro_batches, job.model(size)));
+      }
     };
     for (const int k : {1, 2, 3, 4, 6, 8}) {
       add(schedule::kfkb_caps(job.stages, micro_batches, k));
@@ -236,8 +249,8 @@ schedule::Schedule best_when_free(const Job& job, const std::vector<schedule::Sc
   int fewest = 0;
   for (const auto& plan : plans) {
     if (to_seconds(step(plan)) > kTie * to_seconds(least)) continue;
-    const int samples =
-        plan.micro_batch_size * std::accumulate(plan.caps.begin(), plan.caps.end(), 0);
+    const auto& most = plan.split ? plan.split->held : plan.caps;
+    const int samples = plan.micro_batch_size * std::accumulate(most.begin(), most.end(), 0);
     if (best == nullptr || samples < fewest) {
       best = &plan;
       fewest = samples;

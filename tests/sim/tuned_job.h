@@ -27,6 +27,7 @@ struct Job {
   double forward = 0.004;  // seconds per sample
   double overhead = 0.5;   // samples
   double backward_ratio = 2;
+  double weights = 0;  // part of a backward that makes gradients of weights; 0: none splits
   std::vector<double> transfer;             // seconds per sample and boundary
   std::vector<schedule::RateTrace> shares;  // per boundary, both directions; empty = free
   std::vector<int> sizes = {1};             // micro-batch sizes the tuner may choose from
@@ -75,6 +76,9 @@ class TunedJob {
     double end = 0, bytes = 0, busy = 0;
   };
   void one_step();
+  const std::vector<int>& most_held() const {  // by stage, micro-batches
+    return current_.split ? current_.split->held : current_.caps;
+  }
   void load_model();
   void take_scrape();
   void evaluate();
@@ -99,7 +103,8 @@ schedule::RateTrace bursts(Random& random, double share, double mean_burst, doub
                            double horizon);
 
 // Every plan worth fixing: kFkB for k in 1,2,3,4,6,8 (Strict), with Hint slack 2..8 and kFkB's
-// caps, of each size, within memory.
+// caps, of each size, within memory. If backwards split, these with A_s = x_s and with A_s = x_0,
+// too.
 std::vector<schedule::Schedule> fixed_plans(const Job& job, schedule::Dispatch dispatch);
 // Steps per second of a plan that never changes.
 double throughput(const Job& job, const schedule::Schedule& plan, double seconds);

@@ -86,14 +86,17 @@ struct Regret {
 };
 
 // E8: share .08 half of the time on each link, 5 % noise, against every fixed plan in hindsight.
+// weights: part of a backward; 0: whole ones.
 Regret regret_of(schedule::Dispatch dispatch, double mean_burst, double seconds, int seeds,
-                 const Loop& loop) {
+                 const Loop& loop, double weights) {
+  Job usual = sized_job(0.15);
+  usual.weights = weights;
   Regret result;
   std::vector<double> fixed;
   double steps = 0, switches = 0;
   for (int seed = 1; seed <= seeds; ++seed) {
     Random random(static_cast<std::uint64_t>(seed));
-    Job job = sized_job(0.15);
+    Job job = usual;
     for (int b = 0; b < 3; ++b)
       job.shares.push_back(bursts(random, 0.08, mean_burst, 0.5, 1.5 * seconds));
     const auto plans = fixed_plans(job, dispatch);
@@ -111,7 +114,7 @@ Regret regret_of(schedule::Dispatch dispatch, double mean_burst, double seconds,
   const auto best = std::max_element(fixed.begin(), fixed.end());
   result.best = *best;
   result.best_plan = costing::describe(
-      fixed_plans(sized_job(0.15), dispatch)[static_cast<std::size_t>(best - fixed.begin())]);
+      fixed_plans(usual, dispatch)[static_cast<std::size_t>(best - fixed.begin())]);
   result.switches_per_100 = 100 * switches / steps;
   return result;
 }
@@ -121,7 +124,7 @@ void expect_little_regret(double mean_burst_steps, double seconds, int seeds) {
   for (const auto dispatch : {schedule::Dispatch::kStrict, schedule::Dispatch::kHint}) {
     Loop loop = test_loop(dispatch);
     loop.rate_noise = 0.05;
-    const Regret regret = regret_of(dispatch, mean_burst_steps * kStep, seconds, seeds, loop);
+    const Regret regret = regret_of(dispatch, mean_burst_steps * kStep, seconds, seeds, loop, 0);
     std::printf(
         "%s, mean burst %4.1f steps: over 1F1B %.3f, best fixed %.3f, regret %.2f %%, %.2f "
         "switches per 100 steps, ends with %s, best %s\n",
@@ -131,6 +134,53 @@ void expect_little_regret(double mean_burst_steps, double seconds, int seeds) {
     EXPECT_LE(regret.percent(), 1.5) << schedule::name(dispatch) << " " << mean_burst_steps;
     EXPECT_LE(regret.switches_per_100, 2) << schedule::name(dispatch) << " " << mean_burst_steps;
     EXPECT_GT(regret.tuned / regret.baseline, 1.2);
+  }
+}
+
+// The same with plans whose backwards are split, half of them weight gradients: more candidates
+// must not cost more changes.
+void expect_little_regret_split(double mean_burst_steps, double seconds, int seeds) {
+  constexpr double kStep = 1.1;    // seconds
+  constexpr double kAsMany = 0.1;  // changes in 100 steps that count as no more
+  constexpr auto kHint = schedule::Dispatch::kHint;
+  Loop loop = test_loop(kHint);
+  loop.rate_noise = 0.05;
+  const double burst = mean_burst_steps * kStep;
+  const Regret whole = regret_of(kHint, burst, seconds, seeds, loop, 0);
+  loop.settings.splits = true;
+  const Regret split = regret_of(kHint, burst, seconds, seeds, loop, 0.5);
+  std::printf(
+      "split, mean burst %4.1f steps: over whole %.3f, regret %.2f %%, %.2f switches per 100 steps "
+      "(whole %.2f), ends with %s, best %s\n",
+      mean_burst_steps, split.tuned / whole.tuned, split.percent(), split.switches_per_100,
+      whole.switches_per_100, split.last_plan.c_str(), split.best_plan.c_str());
+  EXPECT_LE(split.percent(), 1.5) << mean_burst_steps;
+  EXPECT_LE(split.switches_per_100, whole.switches_per_100 + kAsMany) << mean_burst_steps;
+  EXPECT_GT(split.tuned / whole.tuned, 1.03) << mean_burst_steps;
+}
+
+TEST(E8, SplitBackwardsGainAndLoseLittleAgainstTheBestFixedPlan) {
+#ifdef WEIR_SANITIZED
+  GTEST_SKIP() << "minutes under a sanitizer";
+#endif
+  if (!full()) return expect_little_regret_split(2.2, 800, 1);
+  for (const double burst : {0.1, 0.6, 2.2, 11.0, 44.0}) expect_little_regret_split(burst, 1000, 4);
+}
+
+// E6 with split backwards: no more changes than with whole ones, and never a longer step.
+TEST(E6, SplitBackwardsAreChosenTogetherWithKAndSize) {
+  for (const double c1 : {0.001, 0.25, 1.0, 2.0}) {
+    Job job = sized_job(c1);
+    TunedJob whole(job, test_loop(schedule::Dispatch::kHint), kfkb(job, 8, 1), 1);
+    whole.run(120);
+    job.weights = 0.5;
+    Loop loop = test_loop(schedule::Dispatch::kHint);
+    loop.settings.splits = true;
+    TunedJob split(job, loop, kfkb(job, 8, 1), 1);
+    split.run(120);
+    EXPECT_TRUE(split.current().split) << c1;
+    EXPECT_LE(split.switches().size(), std::max<std::size_t>(2, whole.switches().size())) << c1;
+    EXPECT_LT(free_step(job, split.current()), 0.98 * free_step(job, whole.current())) << c1;
   }
 }
 
@@ -144,11 +194,18 @@ TEST(E8, LittleIsLostAgainstTheBestFixedPlan) {
 
 TEST(E8, TwoThousandQuietStepsSwitchNothing) {
   for (int seed = 1; seed <= (full() ? 20 : 2); ++seed)
-    for (const double c1 : {0.02, 0.15, 0.6}) {
-      const Job job = sized_job(c1);
+    for (const auto& [c1, splits] : {std::pair(0.02, false),
+                                     {0.15, false},
+                                     {0.6, false},
+                                     {0.02, true},
+                                     {0.15, true},
+                                     {0.6, true}}) {
+      Job job = sized_job(c1);
+      job.weights = splits ? 0.5 : 0;
       Loop loop = test_loop(schedule::Dispatch::kHint);
       loop.rate_noise = 0.05;
       loop.step_noise = 0.05;
+      loop.settings.splits = splits;
       // From wherever the tuner settles.
       TunedJob tuned(job, loop, best_when_free(job, fixed_plans(job, schedule::Dispatch::kHint)),
                      static_cast<std::uint64_t>(seed));

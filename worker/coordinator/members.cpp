@@ -8,7 +8,8 @@ namespace {
 
 bool same_place(const protocol::Member& a, const protocol::Member& b) {
   return a.pod == b.pod && a.pod_uid == b.pod_uid && a.ips == b.ips && a.node == b.node &&
-         a.data_port == b.data_port && a.ranks.size() == b.ranks.size() &&
+         a.data_port == b.data_port && a.plan_version == b.plan_version &&
+         a.ranks.size() == b.ranks.size() &&
          std::ranges::equal(a.ranks, b.ranks, [](const auto& x, const auto& y) {
            return x.device == y.device && x.memory_bytes == y.memory_bytes;
          });

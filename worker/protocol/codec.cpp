@@ -57,14 +57,17 @@ void fields(auto& io, Is<RankDevice> auto& rank) {
   io("memoryBytes", rank.memory_bytes);
 }
 
-void fields(auto& io, Is<Member> auto& member) {
+template <class Io, Is<Member> T>
+void fields(Io& io, T& member) {
   io.required("pod", member.pod);
   io.required("podUid", member.pod_uid);
   io("workerIndex", member.worker_index);
   io("ips", member.ips);
   io("node", member.node);
-  if (io.kReads || member.data_port != kDataPort) io("dataPort", member.data_port);
+  if (Io::kReads || member.data_port != kDataPort) io("dataPort", member.data_port);
   io("ranks", member.ranks);
+  if constexpr (Io::kReads) member.plan_version = 1;
+  io("planVersion", member.plan_version);
 }
 
 void fields(auto& io, Is<ModelInfo> auto& model) {

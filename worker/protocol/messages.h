@@ -15,6 +15,9 @@
 namespace weir::protocol {
 
 constexpr int kProtocolMin = 1, kProtocolMax = 1;  // versions of the protocol of /join
+constexpr int kSplitPlanVersion = 2;               // of plan documents with split backwards
+constexpr int kNewestPlanVersion =
+    kSplitPlanVersion;  // newest plan document that this program reads
 constexpr int kControlPort = 7070, kDataPort = 7071, kMetricsPort = 9400;
 
 struct RankDevice {
@@ -29,6 +32,8 @@ struct Member {
   std::string node;
   int data_port = kDataPort;
   std::vector<RankDevice> ranks;
+  int plan_version =
+      kNewestPlanVersion;  // newest plan document that it reads; programs before say none
 };
 
 struct ModelInfo {

@@ -49,6 +49,10 @@ Dispatch dispatch_in_force(std::span<const int> caps, Dispatch wanted) {
   return k_of_caps(caps) == 1 ? Dispatch::kStrict : wanted;
 }
 
+Dispatch dispatch_in_force(const Schedule& schedule, Dispatch wanted) {
+  return schedule.split ? wanted : dispatch_in_force(schedule.caps, wanted);
+}
+
 std::vector<int> lean_caps(std::span<const StageTime> stages, std::span<const nanoseconds> links,
                            int micro_batches) {
   WEIR_CHECK(!stages.empty() && links.size() + 1 == stages.size(), "one link between two stages");

@@ -23,6 +23,8 @@ std::vector<int> slack_caps(int stages, int micro_batches, int slack);  // min(M
 int k_of_caps(std::span<const int> caps);
 // Returns kStrict if the caps have k = 1, else the wanted dispatch: with k = 1, Hint can be slower.
 Dispatch dispatch_in_force(std::span<const int> caps, Dispatch wanted);
+// The same for the caps of a schedule; with split backwards always the wanted one.
+Dispatch dispatch_in_force(const Schedule& schedule, Dispatch wanted);
 
 // lean_x: the smallest caps with which, in the steady state, no stage waits for a link.
 //   x_{S-1} = 1,  x_i = min(M, max(x_{i+1}, max over j > i of x_j - 1 + ceil(L_ij / T)))

@@ -34,6 +34,8 @@ Order kfkb_order(int stages, int stage, int micro_batches, int k);
 // fill(cap). GPipe is fill(M). With a split backward: that of split_orders (simulator.h) on equal
 // stages whose ops all take the same time, and links that take none.
 Order order_of(const Schedule& schedule, int stages, int stage, int micro_batches);
+// The same for all stages at once, with a split backward.
+std::vector<Order> strict_split_orders(const Schedule& schedule, int micro_batches);
 
 // Ops of this step that a stage has started and done. Counts are enough, because F, B and W each
 // run in micro-batch order (invariant I1). Without a split backward there is no W.

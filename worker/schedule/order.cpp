@@ -39,19 +39,21 @@ Order kfkb_order(int stages, int stage, int micro_batches, int k) {
   return order;
 }
 
+std::vector<Order> strict_split_orders(const Schedule& schedule, int micro_batches) {
+  constexpr std::chrono::nanoseconds kOp{1};
+  const StageTime equal{.forward = kOp, .backward_input = kOp, .backward_weights = kOp};
+  const std::size_t count = schedule.caps.size();
+  const PipelineModel model{.stages = std::vector<StageTime>(count, equal),
+                            .forward = std::vector<LinkModel>(count - 1),
+                            .backward = std::vector<LinkModel>(count - 1)};
+  return split_orders(schedule, micro_batches, model);
+}
+
 Order order_of(const Schedule& schedule, int stages, int stage, int micro_batches) {
   WEIR_CHECK(static_cast<int>(schedule.caps.size()) == stages, "one cap per stage");
   WEIR_CHECK(stage >= 0 && stage < stages, "the stage exists");
   const auto index = static_cast<std::size_t>(stage);
-  if (schedule.split) {
-    constexpr std::chrono::nanoseconds kOp{1};
-    const StageTime equal{.forward = kOp, .backward_input = kOp, .backward_weights = kOp};
-    const std::size_t count = schedule.caps.size();
-    const PipelineModel model{.stages = std::vector<StageTime>(count, equal),
-                              .forward = std::vector<LinkModel>(count - 1),
-                              .backward = std::vector<LinkModel>(count - 1)};
-    return split_orders(schedule, micro_batches, model)[index];
-  }
+  if (schedule.split) return strict_split_orders(schedule, micro_batches)[index];
   // GPipe's caps are M on every stage, for which fill(cap) is fill(M).
   const int k = k_of_caps(schedule.caps);
   if (schedule.caps == kfkb_caps(stages, micro_batches, k)) {

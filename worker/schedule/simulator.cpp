@@ -78,8 +78,17 @@ class ZeroBubbleRule {
 
 }  // namespace
 
+nanoseconds end_of(const Timeline& timeline, std::size_t stage) {
+  const Idle& idle = timeline.idle[stage];
+  return timeline.busy[stage] + idle.wait_forward + idle.wait_backward;
+}
+
 std::optional<Timeline> simulate(const Schedule& schedule, int micro_batches,
                                  const PipelineModel& model) {
+  if (schedule.split && schedule.dispatch == Dispatch::kStrict) {
+    // As order_of, which would simulate the step once for each stage.
+    return simulate_orders(strict_split_orders(schedule, micro_batches), model);
+  }
   const int stages = static_cast<int>(model.stages.size());
   std::vector<Dispatcher> dispatchers;
   dispatchers.reserve(model.stages.size());

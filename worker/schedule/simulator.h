@@ -61,6 +61,9 @@ struct Timeline {
   std::vector<TimedSend> sends;  // if recorded: in the order in which they were sent
 };
 
+// The end of a stage's last op: its busy and idle time.
+std::chrono::nanoseconds end_of(const Timeline& timeline, std::size_t stage);
+
 // Returns nothing if some op never ran because the schedule is illegal.
 std::optional<Timeline> simulate(const Schedule& schedule, int micro_batches,
                                  const PipelineModel& model);

@@ -190,15 +190,21 @@ std::vector<std::string> broken_rules(const Plan& plan, int layers) {
 
 namespace {
 
-// The most that micro-batches keep on a stage. With a split backward, i in flight and n held keep
+// The most that micro-batches keep on a stage with a split backward: i in flight and n held keep
 // i x activations + (n-i) x held, and one in flight is in its B.
-std::int64_t micro_batch_bytes(const StageMemory& stage, const Schedule& schedule, std::size_t s) {
-  const std::int64_t cap = schedule.caps[s];
-  if (!schedule.split) return cap * stage.activation_bytes;
-  const std::int64_t most = schedule.split->held[s];
-  const std::int64_t in_flight = stage.activation_bytes > stage.held_bytes ? cap : 1;
-  return (in_flight - 1) * stage.activation_bytes + (most - in_flight) * stage.held_bytes +
+std::int64_t in_flight_when_full(const StageMemory& stage, int cap) {
+  return stage.activation_bytes > stage.held_bytes ? cap : 1;
+}
+std::int64_t bytes_in_flight(const StageMemory& stage, int cap) {
+  return (in_flight_when_full(stage, cap) - 1) * stage.activation_bytes +
          std::max({stage.in_backward_bytes, stage.activation_bytes, stage.held_bytes});
+}
+
+std::int64_t micro_batch_bytes(const StageMemory& stage, const Schedule& schedule, std::size_t s) {
+  const int cap = schedule.caps[s];
+  if (!schedule.split) return cap * stage.activation_bytes;
+  return bytes_in_flight(stage, cap) +
+         (schedule.split->held[s] - in_flight_when_full(stage, cap)) * stage.held_bytes;
 }
 
 }  // namespace
@@ -213,6 +219,19 @@ std::int64_t memory_bytes(const StageMemory& stage, const Schedule& schedule, in
          credits.receive_forward * stage.input_bytes +
          credits.receive_backward * stage.output_bytes +
          (credits.send_window + 1) * (stage.input_bytes + stage.output_bytes);
+}
+
+int most_held(const StageMemory& stage, const Schedule& schedule, int stage_index,
+              std::int64_t limit, int most) {
+  StageMemory without = stage;
+  without.activation_bytes = without.held_bytes = without.in_backward_bytes = 0;
+  const int cap = schedule.caps[static_cast<std::size_t>(stage_index)];
+  const std::int64_t left =
+      limit - memory_bytes(without, schedule, stage_index) - bytes_in_flight(stage, cap);
+  if (left < 0) return 0;
+  if (stage.held_bytes <= 0) return most;
+  const std::int64_t held = in_flight_when_full(stage, cap) + left / stage.held_bytes;
+  return static_cast<int>(std::min<std::int64_t>(held, most));
 }
 
 }  // namespace weir::schedule

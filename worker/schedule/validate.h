@@ -43,5 +43,9 @@ struct StageMemory {
   std::int64_t static_bytes = 0;  // parameters, gradients, optimizer, transient
 };
 std::int64_t memory_bytes(const StageMemory& stage, const Schedule& schedule, int stage_index);
+// The most micro-batches from F to the end of W that a split backward with the caps of `schedule`
+// may hold in `limit` bytes; at most `most`. Below the cap: not even the cap fits.
+int most_held(const StageMemory& stage, const Schedule& schedule, int stage_index,
+              std::int64_t limit, int most);
 
 }  // namespace weir::schedule

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "worker/base/units.h"
+#include "worker/schedule/search_split.h"
 
 namespace weir::costing {
 namespace {
@@ -52,7 +53,9 @@ int share_of(const Size& size, const LinkView& view, int replica) {
 // schedule may gain a little from a longer time, but less than the scatter of measured times.)
 bool nowhere_faster(const schedule::PipelineModel& a, const schedule::PipelineModel& b) {
   for (std::size_t s = 0; s < a.stages.size(); ++s) {
-    if (a.stages[s].forward < b.stages[s].forward || a.stages[s].backward < b.stages[s].backward)
+    const schedule::StageTime &x = a.stages[s], &y = b.stages[s];
+    if (x.forward < y.forward || x.backward < y.backward || x.backward_input < y.backward_input ||
+        x.backward_weights < y.backward_weights)
       return false;
   }
   const auto slower = [](const schedule::LinkModel& x, const schedule::LinkModel& y) {
@@ -62,6 +65,19 @@ bool nowhere_faster(const schedule::PipelineModel& a, const schedule::PipelineMo
     if (!slower(a.forward[i], b.forward[i]) || !slower(a.backward[i], b.backward[i])) return false;
   }
   return true;
+}
+
+// Split backwards add this to the exposed sync: their weight gradients, and with them the sums over
+// replicas, end later than the backwards of the stages before, which hide the sums of whole ones.
+double later_sums(const schedule::Timeline& timeline, const LinkView& view) {
+  double split = 0, whole = 0, before = 0;
+  for (std::size_t s = 0; s < view.sums.size() && s < view.stages.size(); ++s) {
+    const double sum = to_seconds(view.sums[s]);
+    split = std::max(split, to_seconds(schedule::end_of(timeline, s) - timeline.step) + sum);
+    whole = std::max(whole, sum - before);
+    before += to_seconds(view.stages[s].backward);
+  }
+  return std::max(0.0, split - whole);
 }
 
 int bin_of(double seconds, double width) {
@@ -82,6 +98,19 @@ std::map<std::vector<int>, Bin> binned(const LinkView& view, double width) {
     for (std::size_t i = 0; i < vector.size(); ++i) bin.seconds[i] += vector[i];
   }
   return bins;
+}
+
+// The exposed sync was measured under the plan in force, other plans add their own part.
+void take_off_later_sums(const Input& input, LinkView& view) {
+  const Size size = sizes_of(input).front();
+  const std::vector<double> median = link_quantile(view, kMedian);
+  double later = 0;
+  for (int replica = 0; replica < view.replicas; ++replica) {
+    const auto timeline = schedule::simulate(input.current, share_of(size, view, replica),
+                                             model_of(size, view, median, replica));
+    if (timeline) later = std::max(later, later_sums(*timeline, view));
+  }
+  view.sync_seconds = std::max(0.0, view.sync_seconds - later);
 }
 
 }  // namespace
@@ -107,6 +136,7 @@ LinkView view_links(const Input& input) {
   view.stages = input.stages;
   view.micro_batch_size = input.current.micro_batch_size;
   view.sync_seconds = input.sync_seconds;
+  view.sums = input.sums;
   view.apart = input.apart;
   std::set<int> replicas{0};
   for (int r = 1; r < static_cast<int>(input.replicas.size()); ++r) replicas.insert(r);
@@ -142,6 +172,7 @@ LinkView view_links(const Input& input) {
       }
     }
   }
+  if (input.current.split && !view.sums.empty()) take_off_later_sums(input, view);
   return view;
 }
 
@@ -181,7 +212,8 @@ std::vector<Size> sizes_of(const Input& input) {
                            .micro_batches = input.micro_batches,
                            .stages = input.stages,
                            .boundary_bytes = input.boundary_bytes,
-                           .cap_max = input.cap_max}};
+                           .cap_max = input.cap_max,
+                           .rooms = input.rooms}};
   for (const Size& size : input.other_sizes) {
     const bool usable = size.micro_batch_size != input.current.micro_batch_size &&
                         size.micro_batches >= 1 && size.stages.size() == input.stages.size() &&
@@ -206,10 +238,11 @@ schedule::PipelineModel model_of(const Size& size, const LinkView& view,
   if (!view.pipelines.empty()) {
     const auto& own = view.pipelines[static_cast<std::size_t>(replica)].stages;
     for (std::size_t s = 0; s < model.stages.size(); ++s) {
-      model.stages[s].forward =
-          in_ratio(size.stages[s].forward, own[s].forward, view.stages[s].forward);
-      model.stages[s].backward =
-          in_ratio(size.stages[s].backward, own[s].backward, view.stages[s].backward);
+      for (const auto time :
+           {&schedule::StageTime::forward, &schedule::StageTime::backward,
+            &schedule::StageTime::backward_input, &schedule::StageTime::backward_weights}) {
+        model.stages[s].*time = in_ratio(size.stages[s].*time, own[s].*time, view.stages[s].*time);
+      }
     }
   }
   for (std::size_t b = 0; b < boundaries; ++b) {
@@ -228,6 +261,7 @@ double Coster::step(const schedule::Schedule& schedule, const Size& size,
     shares.push_back(share_of(size, view_, replica));
   }
   double slowest = 0, all = 0, rate = 0;  // all: micro-batches; rate: micro-batches per second
+  double later = 0;                       // sums that split backwards make later
   for (std::size_t r = 0; r < models.size(); ++r) {
     bool waits = false;  // for a replica that is nowhere faster; of two equal ones, for the first
     for (std::size_t other = 0; other < models.size() && !waits && !view_.apart; ++other) {
@@ -239,12 +273,13 @@ double Coster::step(const schedule::Schedule& schedule, const Size& size,
     const auto timeline = schedule::simulate(schedule, shares[r], models[r]);
     ++simulations_;
     const double own = timeline ? to_seconds(timeline->step) : kNever;
+    if (timeline && schedule.split) later = std::max(later, later_sums(*timeline, view_));
     slowest = std::max(slowest, own);
     all += shares[r];
     rate += own > 0 ? shares[r] / own : 0;
   }
   const bool paced = view_.apart && slowest < kNever && rate > 0;
-  return (paced ? all / rate : slowest) + view_.sync_seconds;
+  return (paced ? all / rate : slowest) + view_.sync_seconds + later;
 }
 
 double Coster::mean_step(const schedule::Schedule& schedule, const Size& size) {
@@ -286,8 +321,11 @@ std::vector<schedule::StageTime> slowest_stages(const std::vector<Replica>& repl
   for (const Replica& replica : replicas) {
     if (slowest.empty()) slowest = replica.stages;
     for (std::size_t s = 0; s < slowest.size(); ++s) {
-      slowest[s].forward = std::max(slowest[s].forward, replica.stages[s].forward);
-      slowest[s].backward = std::max(slowest[s].backward, replica.stages[s].backward);
+      for (const auto time :
+           {&schedule::StageTime::forward, &schedule::StageTime::backward,
+            &schedule::StageTime::backward_input, &schedule::StageTime::backward_weights}) {
+        slowest[s].*time = std::max(slowest[s].*time, replica.stages[s].*time);
+      }
     }
   }
   return slowest;
@@ -317,6 +355,7 @@ std::string describe(const schedule::Schedule& schedule) {
   }
   result += std::string(" ") + schedule::name(schedule.dispatch);
   if (schedule.micro_batch_size > 1) result += " mb=" + std::to_string(schedule.micro_batch_size);
+  if (schedule.split) result += " split " + schedule::describe(*schedule.split);
   return result;
 }
 

@@ -26,7 +26,8 @@ struct LinkView {
   std::vector<Replica> pipelines;
   std::vector<schedule::StageTime> stages;
   int micro_batch_size = 1;
-  double sync_seconds = 0;
+  double sync_seconds = 0;  // without what split backwards of the plan in force add
+  std::vector<std::chrono::nanoseconds> sums;
   bool apart = false;
 };
 

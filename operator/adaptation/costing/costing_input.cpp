@@ -12,6 +12,7 @@
 #include "operator/facts/measured_times.h"
 #include "operator/facts/planning.h"
 #include "operator/planner/model/stage_costs.h"
+#include "worker/base/units.h"
 
 namespace weir::costing {
 namespace {
@@ -33,6 +34,34 @@ std::vector<int> caps_by_memory(const planner::PipelineCosts& costs, int micro_b
   // Caps must not increase from stage to stage, so a stage limits the ones behind it, but not those
   // before it.
   return caps;
+}
+
+std::vector<Room> rooms_of(const planner::PipelineCosts& costs, double reserve) {
+  std::vector<Room> rooms;
+  for (std::size_t s = 0; s < costs.stages.size(); ++s) {
+    const auto limit = static_cast<double>(costs.memory_limit[s]) * (1 - reserve);
+    rooms.push_back({.memory = costs.split[s], .limit_bytes = static_cast<std::int64_t>(limit)});
+  }
+  return rooms;
+}
+
+// After lack of memory, its stage holds fewer micro-batches.
+void limit_rooms(const facts::Facts& facts, std::vector<Room>& rooms) {
+  for (const auto& limit : facts.status.memory_limits) {
+    const auto stage = static_cast<std::size_t>(limit.stage);
+    if (limit.stage < 0 || stage >= rooms.size() || limit.in_flight_cap <= 0) continue;
+    rooms[stage].most = std::min(rooms[stage].most, limit.in_flight_cap);
+  }
+}
+
+// The replica with less memory counts.
+void take_smaller(const std::vector<Room>& other, std::vector<Room>& rooms) {
+  for (std::size_t s = 0; s < rooms.size(); ++s) {
+    const std::int64_t bytes = other[s].limit_bytes;
+    if (bytes > 0 && (rooms[s].limit_bytes <= 0 || bytes < rooms[s].limit_bytes)) {
+      rooms[s].limit_bytes = bytes;
+    }
+  }
 }
 
 // A link whose messages all arrive in one piece is too fast to be timed, so it has no series
@@ -99,11 +128,19 @@ std::vector<Size> other_sizes(const facts::Facts& facts, const planner::Model& m
       return std::chrono::nanoseconds(std::llround(static_cast<double>(time.count()) * factor));
     };
     for (std::size_t s = 0; s < input.stages.size(); ++s) {
-      result.stages.push_back(
-          {scaled(input.stages[s].forward, other.stages[s].forward, costs.stages[s].forward),
-           scaled(input.stages[s].backward, other.stages[s].backward, costs.stages[s].backward)});
+      schedule::StageTime stage;
+      for (const auto time :
+           {&schedule::StageTime::forward, &schedule::StageTime::backward,
+            &schedule::StageTime::backward_input, &schedule::StageTime::backward_weights}) {
+        stage.*time = scaled(input.stages[s].*time, other.stages[s].*time, costs.stages[s].*time);
+      }
+      result.stages.push_back(stage);
     }
     result.cap_max = caps_by_memory(other, result.micro_batches, cluster.memory_reserve);
+    result.rooms = rooms_of(other, cluster.memory_reserve);
+    for (std::size_t s = 0; s < result.rooms.size() && s < input.rooms.size(); ++s) {
+      result.rooms[s].limit_bytes = input.rooms[s].limit_bytes;
+    }
     sizes.push_back(std::move(result));
   }
   return sizes;
@@ -141,6 +178,9 @@ Input costing_input(const facts::Facts& facts, const planner::Model& model) {
         {facts.plan->micro_batches[static_cast<std::size_t>(r)], stage_times(facts, one, own)});
     const auto caps = caps_by_memory(own, input.micro_batches, cluster.memory_reserve);
     if (r == 0) input.cap_max = caps;
+    const auto rooms = rooms_of(own, cluster.memory_reserve);
+    if (r == 0) input.rooms = rooms;
+    take_smaller(rooms, input.rooms);
     for (std::size_t s = 0; s < caps.size(); ++s)
       input.cap_max[s] = std::min(input.cap_max[s], caps[s]);
   }
@@ -153,6 +193,10 @@ Input costing_input(const facts::Facts& facts, const planner::Model& model) {
     if (limit.stage < 0 || stage >= input.cap_max.size() || limit.in_flight_cap <= 0) continue;
     for (auto s = stage; s < input.cap_max.size(); ++s)
       input.cap_max[s] = std::min(input.cap_max[s], limit.in_flight_cap);
+  }
+  limit_rooms(facts, input.rooms);
+  for (const double sum : modelled_sums(*facts.plan, model, sum_links(facts, cluster))) {
+    input.sums.push_back(from_seconds(sum));
   }
   input.rates = facts.estimates.rates;
   fill_untimed_links(facts, cluster, input.rates);

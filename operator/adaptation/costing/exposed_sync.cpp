@@ -61,10 +61,9 @@ SumLinks sum_links(const facts::Facts& facts, planner::Cluster cluster) {
   return sums;
 }
 
-double modelled_exposed_sync(const schedule::Plan& plan, const planner::Model& model,
-                             const SumLinks& links,
-                             const std::vector<schedule::StageTime>& stages) {
-  if (!is_modelled(plan)) return 0;
+std::vector<double> modelled_sums(const schedule::Plan& plan, const planner::Model& model,
+                                  const SumLinks& links) {
+  if (!is_modelled(plan)) return {};
   const auto count = static_cast<std::size_t>(plan.replica_count());
   std::map<int, std::vector<std::string>> nodes;  // by stage
   for (const auto& rank : plan.ranks) {
@@ -73,12 +72,23 @@ double modelled_exposed_sync(const schedule::Plan& plan, const planner::Model& m
     own[static_cast<std::size_t>(rank.replica)] = rank.node;
   }
   const auto replicas = static_cast<double>(count);
-  double longest = 0, before = 0;
+  std::vector<double> sums;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const double rate = slowest_rate(nodes[static_cast<int>(s)], links);
     const double bytes =
         kBytesOfSum * (replicas - 1) / replicas * parameter_bytes(plan.stages[s], model);
-    if (rate > 0) longest = std::max(longest, bytes / rate - before);
+    sums.push_back(rate > 0 ? bytes / rate : 0);
+  }
+  return sums;
+}
+
+double modelled_exposed_sync(const schedule::Plan& plan, const planner::Model& model,
+                             const SumLinks& links,
+                             const std::vector<schedule::StageTime>& stages) {
+  const std::vector<double> sums = modelled_sums(plan, model, links);
+  double longest = 0, before = 0;
+  for (std::size_t s = 0; s < sums.size(); ++s) {
+    longest = std::max(longest, sums[s] - before);
     if (s < stages.size()) before += to_seconds(stages[s].backward);
   }
   return longest;

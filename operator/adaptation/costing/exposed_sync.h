@@ -25,11 +25,17 @@ struct SumLinks {
 // look better than measured links.
 SumLinks sum_links(const facts::Facts& facts, planner::Cluster cluster);
 
+// Seconds of each stage's sum over replicas according to the links,
+//   3 (P-1)/P parameter bytes / slowest link among the replicas.
+// Empty for one replica, for more than 64 ranks, and if replicas average in groups (worker/groups
+// handles slow nodes then).
+std::vector<double> modelled_sums(const schedule::Plan& plan, const planner::Model& model,
+                                  const SumLinks& links);
+
 // Seconds of exposed sync according to the links. Stage s ends its last backward earlier than stage
 // 0 by the backwards of the stages before it, which hide that much of its sum:
-//   max over s of  3 (P-1)/P parameter bytes / slowest link among the replicas - sum of b before s
-// at least 0. stages: f, b of one micro-batch. 0 for one replica, for more than 64 ranks, and if
-// replicas average in groups (worker/groups handles slow nodes then).
+//   max over s of  the stage's sum - sum of b before s
+// at least 0, and 0 without sums. stages: f, b of one micro-batch with a whole backward.
 double modelled_exposed_sync(const schedule::Plan& plan, const planner::Model& model,
                              const SumLinks& links, const std::vector<schedule::StageTime>& stages);
 

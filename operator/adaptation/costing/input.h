@@ -10,6 +10,7 @@
 #include "operator/estimator/estimates.h"
 #include "worker/schedule/caps.h"
 #include "worker/schedule/plan.h"
+#include "worker/schedule/validate.h"
 
 namespace weir::costing {
 
@@ -20,6 +21,13 @@ struct Replica {
 // The longest time of each stage over all replicas.
 std::vector<schedule::StageTime> slowest_stages(const std::vector<Replica>& replicas);
 
+// A stage may hold this with split backwards, in the replica with the least memory.
+struct Room {
+  schedule::StageMemory memory;
+  std::int64_t limit_bytes = 0;            // 0 = unknown
+  int most = schedule::kMostMicroBatches;  // micro-batches, after lack of memory
+};
+
 // A micro-batch size and what depends on it.
 struct Size {
   int micro_batch_size = 1;                  // samples
@@ -27,6 +35,7 @@ struct Size {
   std::vector<schedule::StageTime> stages;   // f, b of one micro-batch in the slowest replica
   std::vector<std::int64_t> boundary_bytes;  // bytes of one micro-batch by boundary, S-1
   std::vector<int> cap_max;                  // limit by memory for each stage; empty = no limit
+  std::vector<Room> rooms;                   // by stage; empty = unknown
 };
 
 struct Input {
@@ -41,6 +50,9 @@ struct Input {
   bool apart = false;
   std::vector<std::int64_t> boundary_bytes;  // bytes of one micro-batch by boundary, S-1
   std::vector<int> cap_max;                  // limit by memory for each stage; empty = no limit
+  std::vector<Room> rooms;                   // by stage; empty = unknown
+  // Each stage's sum over replicas takes this long; empty = no sums.
+  std::vector<std::chrono::nanoseconds> sums;
   estimator::RateVectors rates;
   int used_scrapes = 16;                          // size of V, the newest ones of `rates`
   std::int64_t step = 0;                          // completed steps
@@ -60,8 +72,8 @@ struct State {
   double baseline_step = 0;
 };
 
-// Text of a schedule: "k=4 caps 16,12,8,4 Hint", with " mb=8" for more than one sample. It is the
-// name of an offer of retune.
+// Text of a schedule: "k=4 caps 16,12,8,4 Hint", with " mb=8" for more than one sample and " split
+// held 16 postponed 0,1,2,3" for split backwards. It is the name of an offer of retune.
 std::string describe(const schedule::Schedule& schedule);
 
 }  // namespace weir::costing

@@ -171,8 +171,11 @@ std::vector<schedule::StageTime> scaled(std::vector<schedule::StageTime> stages,
     const auto own = slowness.find(rank.pod);
     const double factor = own != slowness.end() ? own->second : slowness.at("");
     auto& stage = stages[static_cast<std::size_t>(rank.stage)];
-    stage.forward = from_seconds(to_seconds(stage.forward) * factor);
-    stage.backward = from_seconds(to_seconds(stage.backward) * factor);
+    for (const auto time :
+         {&schedule::StageTime::forward, &schedule::StageTime::backward,
+          &schedule::StageTime::backward_input, &schedule::StageTime::backward_weights}) {
+      stage.*time = from_seconds(to_seconds(stage.*time) * factor);
+    }
   }
   return stages;
 }
@@ -199,7 +202,12 @@ costing::Input input_for(const facts::Facts& facts, const costing::Costing& cost
       current.sync_seconds,
       costing::modelled_exposed_sync(*facts.plan, model, sampled, current.stages),
       costing::modelled_exposed_sync(plan, model, sampled, input.stages));
+  input.sums.clear();
+  for (const double sum : costing::modelled_sums(plan, model, sampled)) {
+    input.sums.push_back(from_seconds(sum));
+  }
   input.cap_max.clear();
+  input.rooms.clear();
   input.other_sizes.clear();
   input.rates = rates_for(plan, *facts.plan, cluster, current.rates);
   return input;

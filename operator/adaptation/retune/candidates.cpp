@@ -8,6 +8,7 @@
 
 #include "worker/base/units.h"
 #include "worker/schedule/search_caps.h"
+#include "worker/schedule/search_split.h"
 
 namespace weir::retune {
 namespace {
@@ -21,7 +22,7 @@ constexpr double kSameTransfer = 1.2;  // quantiles that differ by less count as
 class Collector {
  public:
   Collector(const Input& input, const State& state, const std::vector<Size>& sizes)
-      : input_(input), state_(state), sizes_(sizes), result_{{input.current, 0, 0}} {}
+      : input_(input), state_(state), sizes_(sizes), result_{{.schedule = input.current}} {}
 
   void use(std::size_t size) {
     size_ = size;
@@ -35,6 +36,7 @@ class Collector {
     const int k = schedule::k_of_caps(caps);
     if (!fits || !within_k(caps, k)) return;
     schedule::Schedule schedule = input_.current;
+    schedule.split.reset();
     schedule.family = input_.settings.family;
     schedule.dispatch = schedule::dispatch_in_force(caps, input_.settings.dispatch);
     schedule.k = k;
@@ -43,7 +45,7 @@ class Collector {
     const bool known = std::any_of(result_.begin(), result_.end(), [&](const Candidate& other) {
       return other.size == size_ && same_order(other.schedule, schedule);
     });
-    if (!known) result_.push_back({std::move(schedule), size_, 0});
+    if (!known) result_.push_back({.schedule = std::move(schedule), .size = size_});
   }
 
   std::vector<Candidate> take() { return std::move(result_); }
@@ -117,14 +119,21 @@ std::vector<std::vector<double>> link_cases(const costing::LinkView& view) {
   return cases;
 }
 
-void add_generated(Collector& collector, const Size& size, const costing::LinkView& view,
-                   const std::vector<double>& seconds, bool search) {
+// The model of the replica with the slowest link of each boundary, on the slowest stages.
+schedule::PipelineModel slowest_model(const Size& size, const costing::LinkView& view,
+                                      const std::vector<double>& seconds) {
   schedule::PipelineModel model;
   model.stages = size.stages;
   for (const std::chrono::nanoseconds time : boundary_times(view, size, seconds)) {
     model.forward.push_back({.transfer = time, .latency = {}, .trace = {}});
   }
   model.backward = model.forward;
+  return model;
+}
+
+void add_generated(Collector& collector, const Size& size, const costing::LinkView& view,
+                   const std::vector<double>& seconds, bool search) {
+  const schedule::PipelineModel model = slowest_model(size, view, seconds);
   collector.add(schedule::lean_caps(model, size.micro_batches));
   if (!search || collector.limits().back() < 1) return;
   collector.add(schedule::opt_caps(model, size.micro_batches, collector.limits()));
@@ -160,14 +169,62 @@ std::vector<double> stressed(const costing::LinkView& view, const Size& size) {
   return seconds;
 }
 
+// Stages may hold so much with split backwards and the caps of this plan.
+std::vector<schedule::HeldLimit> held_limits(const schedule::Schedule& plan, const Size& size,
+                                             const State& state) {
+  std::vector<schedule::HeldLimit> limits(plan.caps.size(), {.most = size.micro_batches});
+  for (std::size_t s = 0; s < limits.size(); ++s) {
+    schedule::HeldLimit& limit = limits[s];
+    if (state.guarded_samples.size() == limits.size()) {
+      limit.most = std::min(limit.most, state.guarded_samples[s] / size.micro_batch_size);
+    }
+    if (size.rooms.size() != limits.size()) continue;
+    const costing::Room& room = size.rooms[s];
+    limit.most = std::min(limit.most, room.most);
+    limit.known = room.limit_bytes > 0;
+    if (!limit.known) continue;
+    limit.most =
+        schedule::most_held(room.memory, plan, static_cast<int>(s), room.limit_bytes, limit.most);
+  }
+  return limits;
+}
+
+// Seconds of every plan at the quantiles and with slower links, as far as they are not known.
+void measure(std::vector<Candidate>& candidates, const costing::LinkView& view,
+             const std::vector<Size>& sizes, const State& state, costing::Coster& coster) {
+  std::vector<std::vector<double>> links;
+  const bool all = effort_of(view, sizes.front()).all;
+  for (const double q : kQuantiles)
+    links.push_back(link_quantile(view, all ? q : costing::kMedian));
+  links.push_back(stressed(view, sizes.front()));
+  const int current_size = sizes.front().micro_batch_size;
+  for (Candidate& candidate : candidates) {
+    if (candidate.measured) continue;
+    const schedule::Schedule& schedule = candidate.schedule;
+    const double correction =
+        costing::correction_of(state.cost, schedule.micro_batch_size, current_size);
+    double last = 0;
+    for (std::size_t q = 0; q < links.size(); ++q) {
+      // Equal link times need no second simulation.
+      if (q == 0 || links[q] != links[q - 1]) {
+        last = correction * coster.step(schedule, sizes[candidate.size], links[q]);
+      }
+      (q < kQuantiles.size() ? candidate.seconds[q] : candidate.reserve) = last;
+    }
+    candidate.measured = true;
+  }
+}
+
 }  // namespace
 
 int in_flight(const schedule::Schedule& schedule) {
-  return schedule.micro_batch_size * std::accumulate(schedule.caps.begin(), schedule.caps.end(), 0);
+  const std::vector<int>& most = schedule.split ? schedule.split->held : schedule.caps;
+  return schedule.micro_batch_size * std::accumulate(most.begin(), most.end(), 0);
 }
 
 bool same_order(const schedule::Schedule& a, const schedule::Schedule& b) {
-  return a.caps == b.caps && a.dispatch == b.dispatch && a.micro_batch_size == b.micro_batch_size;
+  return a.caps == b.caps && a.dispatch == b.dispatch && a.micro_batch_size == b.micro_batch_size &&
+         a.split == b.split;
 }
 
 std::vector<Candidate> candidates(const Input& input, const State& state,
@@ -218,56 +275,61 @@ void keep_promising(std::vector<Candidate>& candidates, const costing::LinkView&
   candidates = std::move(kept);
 }
 
-void drop_dominated(std::vector<Candidate>& candidates, const costing::LinkView& view,
-                    const std::vector<Size>& sizes, const State& state, costing::Coster& coster) {
-  struct Measure {
-    std::array<double, kQuantiles.size() + 1> seconds{};  // the last is the reserve
-    int memory = 0;
-    bool keep = false;
-  };
-  std::vector<std::vector<double>> links;
+void add_splits(std::vector<Candidate>& candidates, const Input& input, const State& state,
+                const costing::LinkView& view, const std::vector<Size>& sizes) {
+  if (!input.settings.splits || !schedule::has_weights(input.stages)) return;
   const bool all = effort_of(view, sizes.front()).all;
-  for (const double q : kQuantiles)
-    links.push_back(link_quantile(view, all ? q : costing::kMedian));
-  links.push_back(stressed(view, sizes.front()));
-  std::vector<Measure> measures;
-  const int current_size = sizes.front().micro_batch_size;
-  for (std::size_t i = 0; i < candidates.size(); ++i) {
-    const schedule::Schedule& schedule = candidates[i].schedule;
-    const std::size_t size = candidates[i].size;
-    Measure measure{.memory = in_flight(schedule)};
-    const double correction =
-        costing::correction_of(state.cost, schedule.micro_batch_size, current_size);
-    for (std::size_t q = 0; q < links.size(); ++q) {
-      // Equal link times need no second simulation.
-      const bool repeated = q > 0 && links[q] == links[q - 1];
-      measure.seconds[q] = repeated ? measure.seconds[q - 1]
-                                    : correction * coster.step(schedule, sizes[size], links[q]);
+  const std::vector<double> median = link_quantile(view, costing::kMedian);
+  const std::size_t whole = candidates.size();
+  for (std::size_t i = 0; i < whole; ++i) {
+    const schedule::Schedule plan = candidates[i].schedule;
+    const Size& size = sizes[candidates[i].size];
+    if (plan.split) continue;
+    const schedule::PipelineModel model = slowest_model(size, view, median);
+    auto choices = schedule::held_choices(plan.caps, held_limits(plan, size, state));
+    // A large step is simulated seldom: only with what the fullest device holds already.
+    if (!all && choices.size() > 1) choices = {choices[1]};
+    for (std::vector<int>& held : choices) {
+      Candidate split{.size = candidates[i].size};
+      split.schedule = schedule::with_split(plan, std::move(held), input.settings.dispatch,
+                                            size.micro_batches, model, input.sums);
+      if (!same_order(split.schedule, input.current)) candidates.push_back(std::move(split));
     }
-    candidates[i].reserve = measure.seconds.back();
-    measure.keep = i == 0 || (size == 0 && schedule::k_of_caps(schedule.caps) == 1);
-    measures.push_back(measure);
   }
+}
+
+void drop_dominated(std::vector<Candidate>& candidates, const costing::LinkView& view,
+                    const std::vector<Size>& sizes, const State& state, costing::Coster& coster,
+                    bool all) {
+  measure(candidates, view, sizes, state, coster);
   // If two plans are equal in everything, the first one stays. Plans of different sizes are not
   // compared, because a change of size may have to gain more.
   const auto beats = [&](std::size_t a, std::size_t b) {
-    const Measure &one = measures[a], &other = measures[b];
-    bool better = one.memory < other.memory || a < b;
-    for (std::size_t q = 0; q < links.size(); ++q) {
-      if (one.seconds[q] > other.seconds[q]) return false;
-      better |= one.seconds[q] < other.seconds[q];
+    const Candidate &one = candidates[a], &other = candidates[b];
+    if (!all && one.schedule.split && !other.schedule.split) return false;
+    const int memory = in_flight(one.schedule), others = in_flight(other.schedule);
+    bool better = memory < others || a < b;
+    const auto compare = [&](double mine, double its) {
+      better |= mine < its;
+      return mine <= its;
+    };
+    for (std::size_t q = 0; q < one.seconds.size(); ++q) {
+      if (!compare(one.seconds[q], other.seconds[q])) return false;
     }
-    return one.memory <= other.memory && better;
+    return compare(one.reserve, other.reserve) && memory <= others && better;
   };
-  std::vector<std::size_t> size_of;
-  for (const Candidate& candidate : candidates) size_of.push_back(candidate.size);
+  std::vector<bool> beaten(candidates.size(), false);
+  for (std::size_t i = 1; i < candidates.size(); ++i) {
+    const Candidate& plan = candidates[i];
+    const bool first = plan.size == 0 && !plan.schedule.split &&
+                       schedule::k_of_caps(plan.schedule.caps) == 1;  // Strict 1F1B
+    for (std::size_t j = 0; j < candidates.size() && !first && !beaten[i]; ++j) {
+      beaten[i] = j != i && candidates[j].size == plan.size && beats(j, i);
+    }
+  }
   std::vector<Candidate> kept;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
-    bool beaten = false;
-    for (std::size_t j = 0; j < candidates.size() && !measures[i].keep; ++j) {
-      beaten |= j != i && size_of[j] == size_of[i] && beats(j, i);
-    }
-    if (!beaten) kept.push_back(std::move(candidates[i]));
+    if (!beaten[i]) kept.push_back(std::move(candidates[i]));
   }
   candidates = std::move(kept);
 }

@@ -26,19 +26,22 @@ std::optional<Costed> memory_alarm(const Input& input, State& state) {
   bool lowered = false;
   for (std::size_t s = 0; s < stages; ++s) {
     int& cap = schedule.caps[s];
+    // With split backwards those that the stage holds count.
+    int& most = schedule.split ? schedule.split->held[s] : cap;
     const bool alarm = input.free_memory[s] >= 0 && input.free_memory[s] < kLeastFreeMemory;
-    if (alarm && cap > 1) {
-      --cap;
+    if (alarm && most > 1) {
+      --most;
       state.guarded_samples[s] =
-          std::min(state.guarded_samples[s], cap * schedule.micro_batch_size);
+          std::min(state.guarded_samples[s], most * schedule.micro_batch_size);
       lowered = true;
     }
+    cap = std::min(cap, most);
     if (s > 0) cap = std::min(cap, schedule.caps[s - 1]);
   }
   if (!lowered) return std::nullopt;
   state.guarded_step = input.step;
   schedule.k = schedule::k_of_caps(schedule.caps);
-  schedule.dispatch = schedule::dispatch_in_force(schedule.caps, input.settings.dispatch);
+  schedule.dispatch = schedule::dispatch_in_force(schedule, input.settings.dispatch);
   return Costed{.schedule = schedule,
                 .seconds = 0,
                 .text = costing::describe(schedule),

@@ -107,6 +107,10 @@ std::string inputs_text(const Input& input, const State& state) {
   for (const int samples : state.guarded_samples) result += " g" + std::to_string(samples);
   for (const auto& [plan, step_back] : state.record.quarantine) result += " without " + plan;
   const Settings& settings = input.settings;
+  if (settings.splits) result += " split";
+  for (const costing::Room& room : input.rooms) {
+    if (settings.splits) result += text(" m%d", room.most);
+  }
   return result + text(" k%d-%d %d %d %g", settings.k_min, settings.k_max,
                        static_cast<int>(settings.k_fixed), static_cast<int>(settings.dispatch),
                        settings.rules.least_gain);
@@ -185,14 +189,18 @@ std::vector<Costed> cost_all(const Input& input, const costing::LinkView& view, 
   const std::vector<Size> sizes = sizes_of(input);
   const int current_size = sizes.front().micro_batch_size;
   std::vector<Candidate> plans = candidates(input, state, view, sizes);
-  std::erase_if(plans, [&](const Candidate& plan) {
+  const auto kept_out = [&](const Candidate& plan) {
     return !same_order(plan.schedule, input.current) &&
            state.record.quarantine.contains(costing::describe(plan.schedule));
-  });
+  };
+  std::erase_if(plans, kept_out);
   if (const costing::Effort effort = effort_of(view, sizes.front()); !effort.all) {
     keep_promising(plans, view, sizes, effort.plans);
   }
-  drop_dominated(plans, view, sizes, state, coster);
+  drop_dominated(plans, view, sizes, state, coster, false);
+  add_splits(plans, input, state, view, sizes);
+  std::erase_if(plans, kept_out);
+  drop_dominated(plans, view, sizes, state, coster, true);
   // All plans are costed at the same point between the mean and slower links, where a plan that
   // hides transfers better loses less. The rest of the difference is equal for all plans.
   const double correction_now = correction_of(state.cost, current_size, current_size);
@@ -203,7 +211,10 @@ std::vector<Costed> cost_all(const Input& input, const costing::LinkView& view, 
   const double common = current_seconds / at_point(current_seconds / correction_now,
                                                    plans.front().reserve / correction_now);
   std::vector<Costed> costed;
-  for (auto& [schedule, size, reserve] : plans) {
+  for (Candidate& plan : plans) {
+    schedule::Schedule& schedule = plan.schedule;
+    const std::size_t size = plan.size;
+    const double reserve = plan.reserve;
     double seconds = current_seconds;
     if (!same_order(schedule, input.current)) {
       const double correction = correction_of(state.cost, schedule.micro_batch_size, current_size);

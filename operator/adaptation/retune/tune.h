@@ -46,6 +46,7 @@ struct Settings {
   std::vector<int> fixed_caps;  // schedule.inFlightCaps
   schedule::Family family = schedule::Family::kKfkb;
   schedule::Dispatch dispatch = schedule::Dispatch::kHint;
+  bool splits = false;  // backwards may be split; facts::why_whole
 };
 
 struct Input : costing::Input {

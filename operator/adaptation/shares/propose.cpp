@@ -69,6 +69,10 @@ Input policy_input(const facts::Facts& facts, const Moments& moments, bool asked
   input.stages = plan.stage_count();
   input.least_share = plan.schedule.k;
   for (const int cap : plan.schedule.caps) input.least_share = std::max(input.least_share, cap);
+  if (plan.schedule.split) {
+    for (const int held : plan.schedule.split->held)
+      input.least_share = std::max(input.least_share, held);
+  }
   input.step_seconds = recent_step_seconds(facts);
   input.replicas = replicas_measured(facts);
   return input;

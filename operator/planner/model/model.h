@@ -31,6 +31,8 @@ struct Layer {
   std::int64_t output_bytes_per_sample = 0;
   std::int64_t stash_bytes_per_sample = 0, stash_bytes = 0;  // of a sample, of a micro-batch
   std::int64_t transient_bytes_per_sample = 0, transient_bytes = 0;
+  // Split backward: kept from B to W, and transient in either.
+  std::int64_t held_bytes_per_sample = 0, split_transient_bytes_per_sample = 0;
   std::map<std::string, std::vector<LayerTime>> times;  // by device class, rising samples
 };
 

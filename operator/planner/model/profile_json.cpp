@@ -18,7 +18,14 @@ Layer layer_of(protocol::ProfileLayer& read) {
               .stash_bytes = read.activation_bytes,
               .transient_bytes_per_sample = read.transient_bytes_per_sample,
               .transient_bytes = read.transient_bytes,
+              // Unknown: as much as a whole backward.
+              .held_bytes_per_sample = read.activation_bytes_per_sample,
+              .split_transient_bytes_per_sample = read.transient_bytes_per_sample,
               .times = {}};
+  if (read.split) {
+    layer.held_bytes_per_sample = read.split->held_per_sample;
+    layer.split_transient_bytes_per_sample = read.split->transient_per_sample;
+  }
   for (const auto& [device_class, times] : read.times) {
     for (const protocol::ProfileTime& time : times) {
       const protocol::SplitTime split = time.split.value_or(protocol::SplitTime{});

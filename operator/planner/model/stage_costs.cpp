@@ -47,7 +47,8 @@ PipelineCosts costs_of(const Model& model, const Cluster& cluster, const schedul
     const int first = std::clamp(plan.stages[s].first, 0, layers - 1);
     const int end = std::clamp(plan.stages[s].last + 1, first + 1, layers);
     schedule::StageTime time;
-    std::int64_t parameters = 0, stash = 0, transient = 0;
+    std::int64_t parameters = 0, stash = 0, transient = 0, split_transient = 0;
+    schedule::StageMemory split;
     for (const Layer& layer :
          std::span(model.layers)
              .subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(end - first))) {
@@ -60,12 +61,23 @@ PipelineCosts costs_of(const Model& model, const Cluster& cluster, const schedul
       stash += layer.stash_bytes_per_sample * size + layer.stash_bytes;
       transient =
           std::max(transient, layer.transient_bytes_per_sample * size + layer.transient_bytes);
+      const std::int64_t held = layer.held_bytes_per_sample * size;
+      split.held_bytes += held;
+      split.in_backward_bytes += std::max(held, layer.stash_bytes_per_sample * size);
+      split_transient = std::max(
+          split_transient, layer.split_transient_bytes_per_sample * size + layer.transient_bytes);
     }
-    const double state = model.state_factor * static_cast<double>(parameters);
+    const auto state =
+        static_cast<std::int64_t>(std::ceil(model.state_factor * static_cast<double>(parameters)));
+    split.activation_bytes = stash;
+    split.static_bytes = state + split_transient;
     costs.stages.push_back(time);
-    costs.static_bytes.push_back(static_cast<std::int64_t>(std::ceil(state)) + transient);
+    costs.static_bytes.push_back(state + transient);
     costs.stash_bytes.push_back(stash);
+    costs.split.push_back(split);
     if (s + 1 < plan.stages.size()) costs.boundary_bytes.push_back(cut_bytes(model, end, size));
+    if (s > 0) costs.split[s].input_bytes = costs.boundary_bytes[s - 1];
+    if (s + 1 < plan.stages.size()) costs.split[s].output_bytes = costs.boundary_bytes[s];
     costs.memory_limit.push_back(device == nullptr ? 0 : device->memory_bytes);
   }
   return costs;

@@ -9,6 +9,7 @@
 #include "operator/planner/model/model.h"
 #include "worker/schedule/caps.h"
 #include "worker/schedule/plan.h"
+#include "worker/schedule/validate.h"
 
 namespace weir::planner {
 
@@ -17,6 +18,7 @@ struct PipelineCosts {
   std::vector<schedule::StageTime> stages;
   std::vector<std::int64_t> boundary_bytes;
   std::vector<std::int64_t> static_bytes, stash_bytes;  // per stage; stash of one micro-batch
+  std::vector<schedule::StageMemory> split;             // per stage, with split backwards
   std::vector<std::int64_t> memory_limit;  // per stage, reserve not taken off; 0 = unknown
 };
 // Nothing for a model without layers; ranges beyond the model are clipped. O(layers) for each

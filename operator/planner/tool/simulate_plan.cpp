@@ -189,9 +189,7 @@ Result<SimulatedPlan> simulate_plan(const Model& model, const Cluster& cluster,
     auto timeline = schedule::simulate(plan.schedule, plan.micro_batches[r], simulated);
     if (!timeline) return unusable("schedule: some micro-batch can never run");
     for (std::size_t s = 0; s < ends.size(); ++s) {
-      const schedule::Idle& idle = timeline->idle[s];
-      ends[s] =
-          std::max(ends[s], to_seconds(timeline->busy[s] + idle.wait_forward + idle.wait_backward));
+      ends[s] = std::max(ends[s], to_seconds(schedule::end_of(*timeline, s)));
     }
     result.step_seconds = std::max(result.step_seconds, to_seconds(timeline->step));
     replica.timeline = *std::move(timeline);

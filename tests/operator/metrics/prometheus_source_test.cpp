@@ -451,8 +451,9 @@ TEST(PromQl, GroupsByTheNamespaceThatPrometheusSets) {
 TEST(PromQl, LeavesTheNamespaceOutAndAddsMatchers) {
   const std::string query = op_time_query({"", "cluster=\"a\""});
 
-  EXPECT_THAT(query, HasSubstr("by (pipeline_namespace,pipeline_job,worker,stage,op)"));
-  EXPECT_THAT(query, HasSubstr("{pipeline_job!=\"\",op=~\"F|B\",cluster=\"a\"}"));
+  EXPECT_THAT(query, HasSubstr("by (pipeline_namespace,pipeline_job,worker,stage)"));
+  EXPECT_THAT(query, HasSubstr("{pipeline_job!=\"\",op=~\"B|W\",cluster=\"a\"}"));
+  EXPECT_THAT(query, HasSubstr("{pipeline_job!=\"\",op=\"B\",cluster=\"a\"}"));
   EXPECT_THAT(query, Not(HasSubstr("(namespace")));
 }
 

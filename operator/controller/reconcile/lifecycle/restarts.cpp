@@ -89,7 +89,9 @@ bool out_of_memory_again(const View& view, Draft& draft, const Failure& failure)
     }
   }
   if (limit.stage >= 0) {
-    const int cap = view.plan->schedule.caps[static_cast<std::size_t>(limit.stage)];
+    const auto& schedule = view.plan->schedule;
+    const int cap = (schedule.split ? schedule.split->held
+                                    : schedule.caps)[static_cast<std::size_t>(limit.stage)];
     limit.in_flight_cap = std::max(1, static_cast<int>(cap * kCapLowered));
   }
   auto& limits = draft.status.memory_limits;

@@ -38,8 +38,9 @@ std::string contradiction(const api::JobSpec& spec, const Plan& plan) {
     if (caps != schedule.caps) return "schedule.inFlightCaps";
   }
   const auto asked = facts::dispatch_of(spec);
-  if (schedule.dispatch != schedule::dispatch_in_force(schedule.caps, asked))
+  if (schedule.dispatch != schedule::dispatch_in_force(schedule, asked))
     return "schedule.dispatch " + wanted.dispatch;
+  if (schedule.split && wanted.split == api::SplitMode::kNever) return "schedule.split Never";
   if (!schedule::rules_of(schedule.family).tuned || !wanted.in_flight_caps.empty()) return "";
   if (wanted.k_mode == api::KMode::kFixed &&
       schedule.k != std::min(*wanted.k_initial, micro_batches)) {
@@ -72,6 +73,7 @@ Plan edited_plan(const api::JobSpec& spec, const Plan& current) {
     schedule.k = std::clamp(spec.schedule.k_initial.value_or(schedule.k),
                             std::min(spec.schedule.k_min, highest), highest);
   }
+  schedule.split.reset();
   schedule.caps = rules.caps(stages, micro_batches, schedule.k);
   if (!spec.schedule.in_flight_caps.empty()) {
     schedule.caps = spec.schedule.in_flight_caps;
