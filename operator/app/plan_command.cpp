@@ -95,6 +95,7 @@ Result<planner::Request> request_of(const PlanOptions& options, const PlanInputs
   request.tolerance = options.tolerance;
   request.sensitivity = true;
   request.tie_of_k = 0;
+  request.split = options.split == "auto";
   if (options.caps == "slack") request.cap_rules = planner::CapRules::kSlack;
   if (options.caps == "both") request.cap_rules = planner::CapRules::kBoth;
   if (options.compat == "pipedream") request.compat = planner::Compat::kPipedream;

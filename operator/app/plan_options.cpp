@@ -56,6 +56,11 @@ void add_plan_options(CLI::App& app, PlanOptions& options) {
            "most ranks of a replica that share a stage; default: no limit", kPositive);
   rows.add("--caps", options.caps, "in-flight caps to try: kfkb, slack or both",
            CLI::IsMember({"kfkb", "slack", "both"}));
+  rows.add(
+      "--split", options.split,
+      "whether backward passes may be split where the profile has times of their parts: auto or "
+      "never",
+      CLI::IsMember({"auto", "never"}));
   rows.add("--use-all-devices", options.use_all_devices, "leave no device idle");
   rows.add("--keep-order", options.keep_order, "cut the layers in the order of the profile only");
   rows.add("--compat", options.compat, "earlier planner whose cost model is used instead of ours",

@@ -21,7 +21,7 @@ struct InputOptions {
 
 struct PlanOptions {
   InputOptions inputs;
-  std::string objective = "sync", caps = "kfkb", compat, compare;
+  std::string objective = "sync", caps = "kfkb", split = "auto", compat, compare;
   int k_max = 8;
   std::optional<int> global_batch, micro_batch, micro_batches, stages, ranks_per_stage;
   int data_parallel = 1;

@@ -6,6 +6,7 @@
 #include "worker/base/text.h"
 #include "worker/base/units.h"
 #include "worker/schedule/plan.h"
+#include "worker/schedule/search_split.h"
 
 namespace weir::operator_app {
 namespace {
@@ -132,7 +133,17 @@ std::string plan_table(const PlanInputs& inputs, const planner::PlanReport& repo
           std::to_string(plan.schedule.k) + " " + schedule::name(plan.schedule.dispatch) +
           "   caps " + joined(plan.schedule.caps, ",") + "   idle " +
           std::to_string(report.idle_devices) + " devices\n";
-  if (report.objective_seconds != plan.predicted_step_seconds) {
+  if (plan.schedule.split) {
+    text += "split backwards: " + schedule::describe(*plan.schedule.split) + "; whole ones take " +
+            fixed(report.whole_step_seconds, 6) + " s\n";
+  }
+  if (report.split_bound_seconds > 0) {
+    text += "no order is below " + fixed(report.bound_seconds, 6) + " s with whole backwards, " +
+            fixed(report.split_bound_seconds, 6) + " s with split ones\n";
+  }
+  const double whole =
+      plan.schedule.split ? report.whole_step_seconds : plan.predicted_step_seconds;
+  if (report.objective_seconds != whole) {
     text += "objective " + report.objective + " (" + report.optimality.formula +
             "): " + fixed(report.objective_seconds, 6) + " s\n";
   }
@@ -168,7 +179,9 @@ std::string simulation_table(const schedule::Plan& plan, const planner::Simulate
            std::to_string(plan.stages[s].first) + "-" + std::to_string(plan.stages[s].last),
            fixed(to_seconds(line.busy[s]), 6), fixed(to_seconds(line.idle[s].wait_forward), 6),
            fixed(to_seconds(line.idle[s].wait_backward), 6),
-           std::to_string(line.peak_in_flight[s]) + "/" + std::to_string(plan.schedule.caps[s]),
+           std::to_string(line.peak_in_flight[s]) + "/" +
+               std::to_string(
+                   (plan.schedule.split ? plan.schedule.split->held : plan.schedule.caps)[s]),
            giga(memory.total_bytes) +
                (memory.limit_bytes > 0 ? "/" + giga(memory.limit_bytes) : ""),
            last ? "" : fixed(100 * down / step, 1) + " %",
@@ -178,8 +191,12 @@ std::string simulation_table(const schedule::Plan& plan, const planner::Simulate
   }
   text += "step " + fixed(simulated.step_seconds, 6) + " s   by formula: sum " +
           fixed(simulated.forms.sum, 6) + ", slowest part " + fixed(simulated.forms.pivot, 6) +
-          ", lower bound " + fixed(simulated.forms.bound, 6) + "   period " +
-          fixed(simulated.period_seconds, 6) + " s, set by " + simulated.period_cause + "\n";
+          ", lower bound " + fixed(simulated.forms.bound, 6) +
+          (simulated.split_bound_seconds > 0
+               ? ", of split backwards " + fixed(simulated.split_bound_seconds, 6)
+               : "") +
+          "   period " + fixed(simulated.period_seconds, 6) + " s, set by " +
+          simulated.period_cause + "\n";
   return text;
 }
 

@@ -173,13 +173,15 @@ ordered_json json_of(const schedule::Plan& plan, const planner::SimulatedPlan& s
     }
     replicas.push_back({{"stages", std::move(stages)}, {"links", std::move(links)}});
   }
-  return {{"stepSeconds", simulated.step_seconds},
-          {"sumFormSeconds", simulated.forms.sum},
-          {"pivotFormSeconds", simulated.forms.pivot},
-          {"boundSeconds", simulated.forms.bound},
-          {"periodSeconds", simulated.period_seconds},
-          {"setBy", simulated.period_cause},
-          {"replicas", std::move(replicas)}};
+  ordered_json json = {{"stepSeconds", simulated.step_seconds},
+                       {"sumFormSeconds", simulated.forms.sum},
+                       {"pivotFormSeconds", simulated.forms.pivot},
+                       {"boundSeconds", simulated.forms.bound}};
+  if (simulated.split_bound_seconds > 0) json["splitBoundSeconds"] = simulated.split_bound_seconds;
+  json["periodSeconds"] = simulated.period_seconds;
+  json["setBy"] = simulated.period_cause;
+  json["replicas"] = std::move(replicas);
+  return json;
 }
 
 struct Prepared {

@@ -164,6 +164,7 @@ Result<planner::PlanReport> plan_for_members(const Facts& facts, const planner::
                                              const planner::Cluster& cluster, int plans) {
   planner::Request request = request_of(facts);
   request.current = facts.plan;
+  request.split = why_whole(facts, &model).empty();
   Memo* memo = facts.memo;
   return planner::plan(model, cluster, request, planner::operator_limits(plans),
                        memo == nullptr ? nullptr : &memo->plans);

@@ -5,6 +5,8 @@
 #include <set>
 
 #include "worker/base/units.h"
+#include "worker/schedule/bounds.h"
+#include "worker/schedule/search_split.h"
 
 namespace weir::planner {
 namespace {
@@ -84,7 +86,9 @@ void fill_stages(const Selection& from, const std::vector<Pipeline>& pipelines,
       }
       report.boundary_bytes.push_back(stage.cut_bytes);
     }
-    report.stage_times.push_back({from_seconds(stage.forward), from_seconds(stage.backward)});
+    report.stage_times.push_back({from_seconds(stage.forward), from_seconds(stage.backward),
+                                  from_seconds(cost.backward_input),
+                                  from_seconds(cost.backward_weights)});
     report.memory.push_back(memory_of(setting, layout, s));
     report.memory_bytes.push_back(report.memory.back().total_bytes);
     report.stages.push_back(std::move(stage));
@@ -128,6 +132,7 @@ void fill_candidates(const Selection& from, PlanReport& report) {
     candidate.k = layout.k;
     candidate.step_seconds = layout.seconds;
     candidate.caps = layout.caps;
+    candidate.split = layout.split;
     for (std::size_t s = 0; s < layout.stages(); ++s) {
       candidate.memory_bytes =
           std::max(candidate.memory_bytes, memory_of(from.setting, layout, s).total_bytes);
@@ -154,7 +159,10 @@ void fill_optimality(const Selection& from, PlanReport& report) {
   const bool other_formula =
       request.compat != Compat::kNone || request.objective == Objective::kAsync;
   report.objective = request.objective == Objective::kAsync ? "async" : "sync";
-  report.objective_seconds = other_formula ? from.answer.value : from.chosen.seconds;
+  // Bound and value are of whole backwards.
+  report.objective_seconds = other_formula       ? from.answer.value
+                             : from.chosen.split ? from.chosen.whole_seconds
+                                                 : from.chosen.seconds;
   Optimality& it = report.optimality;
   const double value = report.objective_seconds;
   it.upper_bound = value;
@@ -245,6 +253,11 @@ PlanReport describe(const Selection& from) {
   report.sum_seconds = forms.sum;
   report.pivot_seconds = forms.pivot;
   report.bound_seconds = forms.bound;
+  if (schedule::has_weights(report.stage_times)) {
+    report.split_bound_seconds = to_seconds(schedule::least_step(
+        simulated_model(first), from.setting.micro_batches.front(), schedule::Backwards::kSplit));
+  }
+  if (from.chosen.split) report.whole_step_seconds = from.chosen.whole_seconds;
   fill_candidates(from, report);
   fill_optimality(from, report);
   fill_idle_reason(from, report);

@@ -88,9 +88,13 @@ std::shared_ptr<const Line> line_of(const Dag& dag, std::vector<int> nodes) {
     line.forward.push_back(sums_of(nodes, times.forward));
     line.backward.push_back(sums_of(nodes, times.backward));
     line.update.push_back(sums_of(nodes, times.update));
+    line.backward_input.push_back(sums_of(nodes, times.backward_input));
+    line.backward_weights.push_back(sums_of(nodes, times.backward_weights));
   }
   line.parameters = sums_of(nodes, dag.parameters);
   line.stash = sums_of(nodes, dag.stash);
+  line.held = sums_of(nodes, dag.held);
+  line.in_backward = sums_of(nodes, dag.in_backward);
   line.cut = cuts_of(dag, nodes);
   line.nodes = std::move(nodes);
   return std::make_shared<const Line>(std::move(line));
@@ -102,7 +106,8 @@ schedule::Schedule schedule_of(const Setting& setting, const Layout& layout) {
   schedule.k = layout.k;
   schedule.micro_batch_size = setting.micro_batch_size;
   schedule.caps = layout.caps;
-  schedule.dispatch = schedule::dispatch_in_force(layout.caps, setting.request->dispatch);
+  schedule.split = layout.split;
+  schedule.dispatch = schedule::dispatch_in_force(schedule, setting.request->dispatch);
   return schedule;
 }
 
@@ -136,8 +141,13 @@ Pipeline pipeline_of(const Setting& setting, const Layout& layout, std::size_t r
     const Column column = column_of(setting, layout, s);
     const double unit = kNanosecond / column.divisor;
     StageCost cost;
-    cost.forward = static_cast<double>(over(line.forward[column.index], first, end)) * unit;
-    cost.backward = static_cast<double>(over(line.backward[column.index], first, end)) * unit;
+    const auto seconds = [&](const std::vector<std::vector<std::int64_t>>& sums) {
+      return static_cast<double>(over(sums[column.index], first, end)) * unit;
+    };
+    cost.forward = seconds(line.forward);
+    cost.backward = seconds(line.backward);
+    cost.backward_input = seconds(line.backward_input);
+    cost.backward_weights = seconds(line.backward_weights);
     cost.update =
         static_cast<double>(over(line.update[column.index], first, end)) * kNanosecond + rings[s];
     pipeline.stages.push_back(cost);
@@ -158,7 +168,9 @@ Pipeline pipeline_of(const Setting& setting, const Layout& layout, std::size_t r
 schedule::PipelineModel simulated_model(const Pipeline& pipeline) {
   schedule::PipelineModel model;
   for (const StageCost& stage : pipeline.stages) {
-    model.stages.push_back({simulated_time(stage.forward), simulated_time(stage.backward)});
+    model.stages.push_back({simulated_time(stage.forward), simulated_time(stage.backward),
+                            simulated_time(stage.backward_input),
+                            simulated_time(stage.backward_weights)});
   }
   const auto link = [](double seconds, double hold) {
     return schedule::LinkModel{
@@ -221,6 +233,27 @@ double pivot_step(const Setting& setting, const Layout& layout) {
   return slowest;
 }
 
+schedule::StageMemory split_memory(const Setting& setting, const Layout& layout,
+                                   std::size_t stage) {
+  const Line& line = *layout.line;
+  const int first = layout.first[stage], end = layout.first[stage + 1];
+  const std::int64_t ranks = layout.ranks[stage];
+  std::int64_t transient = 0;
+  for (int i = first; i < end; ++i) {
+    const auto node = static_cast<std::size_t>(line.nodes[static_cast<std::size_t>(i)]);
+    transient = std::max(transient, setting.dag.split_transient[node]);
+  }
+  return {.activation_bytes = ceil_div(over(line.stash, first, end), ranks),
+          .held_bytes = ceil_div(over(line.held, first, end), ranks),
+          .in_backward_bytes = ceil_div(over(line.in_backward, first, end), ranks),
+          .input_bytes = ceil_div(line.cut[static_cast<std::size_t>(first)], ranks),
+          .output_bytes = ceil_div(line.cut[static_cast<std::size_t>(end)], ranks),
+          .static_bytes = static_cast<std::int64_t>(
+                              std::ceil(setting.dag.state_factor *
+                                        static_cast<double>(over(line.parameters, first, end)))) +
+                          transient};
+}
+
 StageMemoryReport memory_of(const Setting& setting, const Layout& layout, std::size_t stage) {
   const Line& line = *layout.line;
   const int first = layout.first[stage], end = layout.first[stage + 1];
@@ -238,8 +271,14 @@ StageMemoryReport memory_of(const Setting& setting, const Layout& layout, std::s
       .input_bytes = ceil_div(line.cut[static_cast<std::size_t>(first)], ranks),
       .output_bytes = ceil_div(line.cut[static_cast<std::size_t>(end)], ranks),
       .static_bytes = 0};
-  memory.buffer_bytes =
-      schedule::memory_bytes(buffers, schedule_of(setting, layout), static_cast<int>(stage));
+  const schedule::Schedule schedule = schedule_of(setting, layout);
+  memory.buffer_bytes = schedule::memory_bytes(buffers, schedule, static_cast<int>(stage));
+  if (layout.split) {
+    const schedule::StageMemory split = split_memory(setting, layout, stage);
+    memory.transient_bytes = split.static_bytes - memory.static_bytes;
+    memory.stash_bytes = schedule::memory_bytes(split, schedule, static_cast<int>(stage)) -
+                         split.static_bytes - memory.buffer_bytes;
+  }
   memory.total_bytes =
       memory.static_bytes + memory.stash_bytes + memory.transient_bytes + memory.buffer_bytes;
   memory.limit_bytes = setting.kinds[static_cast<std::size_t>(layout.kinds[stage])].usable_bytes;

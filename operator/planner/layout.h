@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,10 +21,12 @@ namespace weir::planner {
 
 // Sums over prefixes of a topological order of the Dag.
 struct Line {
-  std::vector<int> nodes;                                            // of the Dag
-  std::vector<std::vector<std::int64_t>> forward, backward, update;  // [column][prefix], ns
-  std::vector<std::int64_t> parameters, stash;                       // bytes, by prefix
-  std::vector<std::int64_t> cut;                                     // bytes across, by prefix
+  std::vector<int> nodes;                                                   // of the Dag
+  std::vector<std::vector<std::int64_t>> forward, backward, update;         // [column][prefix], ns
+  std::vector<std::vector<std::int64_t>> backward_input, backward_weights;  // the same
+  std::vector<std::int64_t> parameters, stash;                              // bytes, by prefix
+  std::vector<std::int64_t> held, in_backward;                              // bytes, by prefix
+  std::vector<std::int64_t> cut;  // bytes across, by prefix
 };
 std::shared_ptr<const Line> line_of(const Dag& dag, std::vector<int> nodes);
 
@@ -35,6 +38,9 @@ struct Layout {
   std::vector<int> caps;
   placement::Assignment devices;  // [replica][stage][rank]; empty: not placed
   double seconds = 0;             // simulated step
+  // Backwards in two parts (split.h); whole_seconds: the step without that.
+  std::optional<schedule::Split> split;
+  double whole_seconds = 0;
 
   std::size_t stages() const { return kinds.size(); }
   int device_count() const;
@@ -55,6 +61,8 @@ double simulated_step(const Setting& setting, const Layout& layout, int boundary
 // T~ of the slowest replica: what placements are compared by.
 double pivot_step(const Setting& setting, const Layout& layout);
 
+// Bytes of a stage with split backwards.
+schedule::StageMemory split_memory(const Setting& setting, const Layout& layout, std::size_t stage);
 StageMemoryReport memory_of(const Setting& setting, const Layout& layout, std::size_t stage);
 bool fits(const Setting& setting, const Layout& layout);
 

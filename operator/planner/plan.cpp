@@ -12,6 +12,7 @@
 #include "operator/planner/describe.h"
 #include "operator/planner/engines.h"
 #include "operator/planner/setting.h"
+#include "operator/planner/split.h"
 #include "worker/base/parallel.h"
 
 namespace weir::planner {
@@ -227,6 +228,13 @@ class Planner {
       best = seconds;
     }
     if (chosen_from == nullptr) return does_not_fit(attempts_.front().setting);
+    // Cut, servers and caps are chosen for whole backwards, which is what the bound is about.
+    if (!bottleneck() && request_.compat == Compat::kNone) {
+      for (Layout& layout : scored.by_k) {
+        layout = with_best_split(chosen_from->setting, layout, budget_);
+      }
+      best = fastest(scored).seconds;
+    }
     const auto chosen = std::ranges::find_if(scored.by_k, [&](const Layout& layout) {
       return layout.seconds <= best * (1 + request_.tie_of_k + 1e-9);
     });

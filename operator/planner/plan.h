@@ -38,6 +38,7 @@ struct Request {
   int k_min = 1, k_max = 8;      // clipped to M
   std::optional<int> k_initial;  // fixes k of this plan
   std::vector<int> caps;         // not empty: fixed by the user
+  bool split = false;            // backwards may be split where caps are chosen
 
   Objective objective = Objective::kSync;
   int data_parallel = 1;

@@ -40,6 +40,7 @@ struct KCandidate {  // the best plan with this k
   int k = 1;
   double step_seconds = 0;  // 0: does not fit
   std::vector<int> caps;
+  std::optional<schedule::Split> split;
   std::int64_t memory_bytes = 0;  // of the fullest stage
   std::string why_not;
 };
@@ -81,7 +82,7 @@ struct SearchReport {
 // report.
 struct PlanReport {
   schedule::Plan plan;
-  // Per stage, of one micro-batch whose backward is whole.
+  // Per stage, of one micro-batch.
   std::vector<schedule::StageTime> stage_times;
   std::vector<std::int64_t> boundary_bytes;               // per boundary, of one micro-batch
   std::vector<std::int64_t> memory_bytes;                 // per stage
@@ -95,6 +96,8 @@ struct PlanReport {
   double period_seconds = 0;
   std::string period_cause;  // "stage 0", "link 0-1" or "loop 0-2"
   double sum_seconds = 0, pivot_seconds = 0, bound_seconds = 0;  // T+, T~, V
+  double split_bound_seconds = 0;  // no order of split backwards is faster; 0: no layer splits
+  double whole_step_seconds = 0;   // of the plan if its backwards were whole; 0: they are
   std::vector<KCandidate> candidates;
   std::vector<LinkSensitivity> sensitivity;
   Optimality optimality;

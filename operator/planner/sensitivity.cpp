@@ -20,6 +20,7 @@ Layout with_schedule_of(const Layout& cut, const Layout& schedule) {
   Layout result = cut;
   result.k = schedule.k;
   result.caps = schedule.caps;
+  result.split = schedule.split;
   return result;
 }
 

@@ -67,14 +67,17 @@ DagTimes times_of(const Model& model, const DagClass& wanted, int samples,
       time = layer_time(model, layer, wanted.name, low);
       if (part > 0) {
         const LayerTime above = layer_time(model, layer, wanted.name, low + 1);
-        time.forward += std::chrono::nanoseconds(times_factor(above.forward - time.forward, part));
-        time.backward +=
-            std::chrono::nanoseconds(times_factor(above.backward - time.backward, part));
+        for (const auto of : {&LayerTime::forward, &LayerTime::backward, &LayerTime::backward_input,
+                              &LayerTime::backward_weights}) {
+          time.*of += std::chrono::nanoseconds(times_factor(above.*of - time.*of, part));
+        }
       }
     }
     times.forward.push_back(times_factor(time.forward, speed));
     times.backward.push_back(times_factor(time.backward, speed));
     times.update.push_back(times_factor(time.update, speed));
+    times.backward_input.push_back(times_factor(time.backward_input, speed));
+    times.backward_weights.push_back(times_factor(time.backward_weights, speed));
   }
   return times;
 }
@@ -87,12 +90,13 @@ bool overflows(const std::vector<std::int64_t>& values) {
 
 bool overflows(const Dag& dag) {
   for (const DagTimes& times : dag.classes) {
-    if (overflows(times.forward) || overflows(times.backward) || overflows(times.update)) {
+    if (overflows(times.forward) || overflows(times.backward) || overflows(times.update) ||
+        overflows(times.backward_input) || overflows(times.backward_weights)) {
       return true;
     }
   }
   return overflows(dag.parameters) || overflows(dag.output) || overflows(dag.stash) ||
-         overflows(dag.transient);
+         overflows(dag.transient) || overflows(dag.in_backward) || overflows(dag.split_transient);
 }
 
 // Bytes of a micro-batch; too large values saturate and are refused by `overflows`.
@@ -116,11 +120,15 @@ bool Dag::chain() const {
 
 Dag dag_from(Dag parts, const std::vector<std::pair<int, int>>& edges) {
   const auto count = static_cast<std::size_t>(parts.nodes);
-  for (auto* values : {&parts.parameters, &parts.output, &parts.stash, &parts.transient}) {
+  for (auto* values : {&parts.parameters, &parts.output, &parts.stash, &parts.transient,
+                       &parts.held, &parts.in_backward, &parts.split_transient}) {
     values->resize(count, 0);
   }
   for (DagTimes& times : parts.classes) {
-    for (auto* values : {&times.forward, &times.backward, &times.update}) values->resize(count, 0);
+    for (auto* values : {&times.forward, &times.backward, &times.update, &times.backward_input,
+                         &times.backward_weights}) {
+      values->resize(count, 0);
+    }
   }
   if (parts.layer.empty()) {
     for (int i = 0; i < parts.nodes; ++i) parts.layer.push_back(i);
@@ -175,6 +183,10 @@ Result<Dag> dag_of(const Model& model, const std::vector<DagClass>& classes, int
                         layer.stash_bytes);
     dag.transient.push_back(bytes_of(layer.transient_bytes_per_sample, micro_batch_size) +
                             layer.transient_bytes);
+    dag.held.push_back(bytes_of(layer.held_bytes_per_sample, micro_batch_size));
+    dag.in_backward.push_back(std::max(dag.held.back(), dag.stash.back()));
+    dag.split_transient.push_back(
+        bytes_of(layer.split_transient_bytes_per_sample, micro_batch_size) + layer.transient_bytes);
   }
   dag = dag_from(std::move(dag), edges);
   if (overflows(dag)) return invalid("the model's times or sizes sum to over 2^62");

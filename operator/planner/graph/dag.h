@@ -24,6 +24,7 @@ struct DagClass {
 
 struct DagTimes {  // nanoseconds of one micro-batch, by node
   std::vector<std::int64_t> forward, backward, update;
+  std::vector<std::int64_t> backward_input, backward_weights;  // of a split backward
 };
 
 struct Dag {
@@ -33,6 +34,8 @@ struct Dag {
   std::vector<int> layer;         // node -> index in Model::layers
   std::vector<DagTimes> classes;  // by index of the DagClass asked for
   std::vector<std::int64_t> parameters, output, stash, transient;  // bytes, by node
+  // A split backward keeps these from B to W, keeps these in B, and needs these in either.
+  std::vector<std::int64_t> held, in_backward, split_transient;
   // Sorted, each neighbour once. A predecessor has a smaller index than its successor.
   std::vector<std::vector<int>> predecessors, successors;
 

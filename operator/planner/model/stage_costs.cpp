@@ -63,7 +63,8 @@ PipelineCosts costs_of(const Model& model, const Cluster& cluster, const schedul
           std::max(transient, layer.transient_bytes_per_sample * size + layer.transient_bytes);
       const std::int64_t held = layer.held_bytes_per_sample * size;
       split.held_bytes += held;
-      split.in_backward_bytes += std::max(held, layer.stash_bytes_per_sample * size);
+      split.in_backward_bytes +=
+          std::max(held, layer.stash_bytes_per_sample * size + layer.stash_bytes);
       split_transient = std::max(
           split_transient, layer.split_transient_bytes_per_sample * size + layer.transient_bytes);
     }

@@ -9,7 +9,8 @@ namespace weir::planner {
 
 struct StageCost {
   double forward = 0, backward = 0;
-  double update = 0;  // once a step: optimizer and AllReduce
+  double update = 0;                                // once a step: optimizer and AllReduce
+  double backward_input = 0, backward_weights = 0;  // of a split backward
 };
 struct Pipeline {
   std::vector<StageCost> stages;                    // S

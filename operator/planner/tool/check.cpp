@@ -274,14 +274,19 @@ class Checker {
     CheckedMemory& memory = stage.memory;
     const std::int64_t ranks = stage.ranks;
     const std::int64_t cap = plan_.schedule.caps[static_cast<std::size_t>(s)];
-    std::int64_t parameters = 0, stash = 0;
+    const auto& split = plan_.schedule.split;
+    std::int64_t parameters = 0, stash = 0, held = 0, in_backward = 0;
     for (const int i : stage.layers) {
       const Layer& layer = model_.layers[static_cast<std::size_t>(i)];
       parameters += layer.parameter_bytes;
-      stash += layer.stash_bytes_per_sample * samples() + layer.stash_bytes;
+      const std::int64_t kept = layer.stash_bytes_per_sample * samples() + layer.stash_bytes;
+      stash += kept;
+      held += layer.held_bytes_per_sample * samples();
+      in_backward += std::max(layer.held_bytes_per_sample * samples(), kept);
+      const std::int64_t transient =
+          split ? layer.split_transient_bytes_per_sample : layer.transient_bytes_per_sample;
       memory.transient_bytes =
-          std::max(memory.transient_bytes,
-                   layer.transient_bytes_per_sample * samples() + layer.transient_bytes);
+          std::max(memory.transient_bytes, transient * samples() + layer.transient_bytes);
     }
     const double factor = options_.sync0 ? 4 : model_.state_factor;
     memory.static_bytes =
@@ -290,7 +295,15 @@ class Checker {
       memory.transient_bytes = 0;
       memory.stash_bytes = (cap * stash + ranks - 1) / ranks;
     } else {
-      memory.stash_bytes = cap * ((stash + ranks - 1) / ranks);
+      const auto of_rank = [&](std::int64_t bytes) { return (bytes + ranks - 1) / ranks; };
+      memory.stash_bytes = cap * of_rank(stash);
+      if (split) {
+        // One micro-batch is in B. Of the others the cap limits those before it, `held` all.
+        const std::int64_t others = split->held[static_cast<std::size_t>(s)] - 1;
+        const std::int64_t before = of_rank(stash) > of_rank(held) ? cap - 1 : 0;
+        memory.stash_bytes = std::max({of_rank(in_backward), of_rank(stash), of_rank(held)}) +
+                             before * of_rank(stash) + (others - before) * of_rank(held);
+      }
       // Send window and receive slots: inputs 2k+3, outputs k+5; k=1 counts as 2.
       std::int64_t k = 2;
       const auto stages = static_cast<std::int64_t>(plan_.stages.size());

@@ -39,9 +39,15 @@ ordered_json timeline_json(const PlanReport& report) {
                       {"idleGradientSeconds", line.idle_gradient},
                       {"idleSyncSeconds", line.idle_sync}});
   }
-  return {{"periodSeconds", report.period_seconds}, {"setBy", report.period_cause},
-          {"sumFormSeconds", report.sum_seconds},   {"pivotFormSeconds", report.pivot_seconds},
-          {"boundSeconds", report.bound_seconds},   {"stages", std::move(stages)}};
+  ordered_json json = {{"periodSeconds", report.period_seconds},
+                       {"setBy", report.period_cause},
+                       {"sumFormSeconds", report.sum_seconds},
+                       {"pivotFormSeconds", report.pivot_seconds},
+                       {"boundSeconds", report.bound_seconds}};
+  if (report.split_bound_seconds > 0) json["splitBoundSeconds"] = report.split_bound_seconds;
+  if (report.whole_step_seconds > 0) json["wholeStepSeconds"] = report.whole_step_seconds;
+  json["stages"] = std::move(stages);
+  return json;
 }
 
 ordered_json candidate_json(const KCandidate& candidate) {
@@ -52,6 +58,9 @@ ordered_json candidate_json(const KCandidate& candidate) {
   }
   json["stepSeconds"] = candidate.step_seconds;
   json["caps"] = candidate.caps;
+  if (candidate.split) {
+    json["split"] = {{"held", candidate.split->held}, {"postponed", candidate.split->postponed}};
+  }
   json["memoryBytes"] = candidate.memory_bytes;
   return json;
 }

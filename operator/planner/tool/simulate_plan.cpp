@@ -7,10 +7,11 @@
 #include <sstream>
 
 #include "operator/planner/describe.h"
-#include "operator/planner/model/stage_costs.h"
 #include "operator/planner/setting.h"
 #include "operator/planner/sync/simulated_time.h"
 #include "worker/base/units.h"
+#include "worker/schedule/bounds.h"
+#include "worker/schedule/search_split.h"
 
 namespace weir::planner {
 namespace {
@@ -49,6 +50,7 @@ Result<Layout> layout_of(const Setting& setting, const schedule::Plan& plan,
   layout.line = line_of(setting.dag, std::move(nodes));
   layout.k = plan.schedule.k;
   layout.caps = plan.schedule.caps;
+  layout.split = plan.schedule.split;
   layout.first = {0};
   for (const schedule::LayerRange& range : plan.stages) layout.first.push_back(range.last + 1);
   const std::size_t stages = plan.stages.size();
@@ -136,22 +138,6 @@ Status countable(const Pipeline& pipeline, int micro_batches,
   return unusable(text.str());
 }
 
-// The parts of split backwards, in their proportion to whole ones on the device of replica 0.
-void add_parts(const PipelineCosts& costs, schedule::PipelineModel& model) {
-  for (std::size_t s = 0; s < model.stages.size() && s < costs.stages.size(); ++s) {
-    const schedule::StageTime& of = costs.stages[s];
-    const double whole = std::max(1.0, static_cast<double>(of.backward.count()));
-    schedule::StageTime& stage = model.stages[s];
-    const auto part = [&](std::chrono::nanoseconds time) {
-      const double share = static_cast<double>(time.count()) / whole;
-      return std::chrono::nanoseconds(
-          std::llround(static_cast<double>(stage.backward.count()) * share));
-    };
-    stage.backward_input = part(of.backward_input);
-    stage.backward_weights = part(of.backward_weights);
-  }
-}
-
 }  // namespace
 
 Result<SimulatedPlan> simulate_plan(const Model& model, const Cluster& cluster,
@@ -176,7 +162,6 @@ Result<SimulatedPlan> simulate_plan(const Model& model, const Cluster& cluster,
     SimulatedReplica replica;
     replica.pipeline = pipeline_of(setting, layout, r, rings);
     schedule::PipelineModel simulated = simulated_model(replica.pipeline);
-    if (plan.schedule.split) add_parts(costs_of(model, cluster, plan), simulated);
     WEIR_OK(countable(replica.pipeline, plan.micro_batches[r], changes, start_seconds));
     simulated.record = true;
     simulated.start = from_seconds(start_seconds);
@@ -202,6 +187,11 @@ Result<SimulatedPlan> simulate_plan(const Model& model, const Cluster& cluster,
   }
   const int k = std::max(1, schedule::k_of_caps(plan.schedule.caps));
   result.forms = step_forms(first, plan.micro_batches.front(), k);
+  const schedule::PipelineModel free = simulated_model(first);
+  if (schedule::has_weights(free.stages)) {
+    result.split_bound_seconds = to_seconds(
+        schedule::least_step(free, plan.micro_batches.front(), schedule::Backwards::kSplit));
+  }
   result.period_seconds = period(first, k);
   result.period_cause = period_cause(first, k);
   return result;

@@ -27,6 +27,7 @@ struct SimulatedPlan {
   std::vector<SimulatedReplica> replicas;
   std::vector<StageMemoryReport> memory;  // by stage
   StepForms forms;                        // of the first replica
+  double split_bound_seconds = 0;         // of the first replica; 0: no layer splits
   double period_seconds = 0;
   std::string period_cause;
 };
