@@ -149,7 +149,7 @@ TEST(Check, NamesEveryBrokenRule) {
   EXPECT_THAT(broken([](Case& it, auto&) { it.cluster.devices[1].last_stage = 0; }),
               Contains("ranks[1]: y may not run stage 1"));
   EXPECT_THAT(broken([](Case& it, auto&) { it.cluster.devices[0].memory_bytes = 1000; }),
-              Contains("stages[0]: needs 2906 of 900 bytes"));
+              Contains("stages[0]: needs 2912 of 900 bytes"));
 }
 
 TEST(Check, UsesTheSpeedFactorOfAClassWithoutTimes) {
