@@ -32,7 +32,7 @@ class DecoderHead final : public Layer {
                            0,
                            shape.deviation,
                            true});
-    const std::int64_t kept = t * (shape.element * (c + v) + 4 * statistics());
+    const std::int64_t kept = t * (shape.element * (c + v) + std::int64_t{4} * statistics());
     info_ = {.id = "head",
              .description = "final norm, projection to the vocabulary and loss",
              .kind = layer_norm() ? "gpt-head" : "llama-head",
