@@ -12,7 +12,6 @@
 #include <cuda_runtime.h>
 
 #include "tests/gpu/gpu.h"
-#include "tests/worker/stage/ops/op_name.h"
 #include "tests/worker/stage/stage_testing.h"
 #include "worker/base/random.h"
 #include "worker/device/cuda/cuda_device.h"

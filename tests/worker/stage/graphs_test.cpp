@@ -10,7 +10,6 @@
 
 #include "tests/support/device_around.h"
 #include "tests/support/manual_clock.h"
-#include "tests/worker/stage/ops/op_name.h"
 #include "worker/device/caching_allocator.h"
 
 namespace weir::stage {
@@ -44,7 +43,7 @@ class FakeKernels final : public ops::Kernels {
  public:
   explicit FakeKernels(test::ManualClock& clock) : clock_(clock) {}
   void run(const ops::Op& op) override {
-    ran_.push_back(test::name_of(op));
+    ran_.push_back(name_of(op));
     clock_.advance(op_time);
   }
   bool makes_graphs() const override { return true; }

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/stage/ops/op.h"
 
+#include <cstdlib>
 #include <cstring>
+#include <cxxabi.h>
+#include <memory>
 #include <type_traits>
+#include <typeinfo>
 
 namespace weir::stage::ops {
 namespace {
@@ -15,6 +19,21 @@ bool same_bits(const T& a, const T& b) {
 }
 
 }  // namespace
+
+std::string name_of(const Op& op) {
+  return std::visit(
+      []<class T>(const T& one) {
+        const std::unique_ptr<char, decltype(&std::free)> full(
+            abi::__cxa_demangle(typeid(T).name(), nullptr, nullptr, nullptr), &std::free);
+        std::string name(full.get());
+        name.erase(0, name.rfind(':') + 1);
+        if constexpr (requires { one.shape.inputs; }) {
+          name += " " + std::to_string(one.shape.inputs) + "x" + std::to_string(one.shape.outputs);
+        }
+        return name;
+      },
+      op);
+}
 
 // Structs with several fields may contain padding, so these are compared one by one.
 bool same(const Op& a, const Op& b) {

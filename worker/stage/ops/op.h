@@ -3,6 +3,7 @@
 // pointers point to is valid.
 #pragma once
 
+#include <string>
 #include <variant>
 
 #include "worker/stage/ops/adamw.h"
@@ -29,6 +30,9 @@ using Op = std::variant<Zero, Copy, RoundValues, LinearForward, LinearBackwardPa
                         ReluForward, ReluBackward, EmbeddingForward, EmbeddingBackward,
                         ContextEmbeddingForward, ContextEmbeddingBackward, SoftmaxLoss, AdamW,
                         AddExactly, RoundSums, SumSquares>;
+
+// For messages, e.g. "GeluForward" or "LinearForward 768x3072".
+std::string name_of(const Op& op);
 
 // True if kind and fields are equal, bit for bit.
 bool same(const Op& a, const Op& b);

@@ -10,7 +10,6 @@
 #include <gtest/gtest.h>
 
 #include "tests/worker/stage/ops/op_cases.h"
-#include "tests/worker/stage/ops/op_name.h"
 
 namespace weir::stage::ops {
 namespace op_test {
@@ -104,8 +103,8 @@ TEST(RecordedOps, TellShapesSizesConstantsAndKindsApart) {
       EXPECT_EQ(same(ops[i], ops[j]), i == j) << i << " and " << j;
     }
   }
-  EXPECT_EQ(test::name_of(ops[0]), "GeluForward");
-  EXPECT_EQ(test::name_of(ops[3]), "LinearBackwardInput 2x3");
+  EXPECT_EQ(name_of(ops[0]), "GeluForward");
+  EXPECT_EQ(name_of(ops[3]), "LinearBackwardInput 2x3");
 }
 
 // Stands for a member of any type.

@@ -37,6 +37,8 @@ class CudaKernels final : public Kernels, private CudaQueue {
 
   void run(const Op& op) override {
     std::visit([this](const auto& one) { run_on_cuda(one, static_cast<CudaQueue&>(*this)); }, op);
+    // CUDA keeps the last error only, and tells it at any later call.
+    if (failed_.empty() && cudaPeekAtLastError() != cudaSuccess) failed_ = name_of(op);
   }
 
   Status status() const override {
@@ -46,7 +48,8 @@ class CudaKernels final : public Kernels, private CudaQueue {
     }
     const cudaError_t error = cudaPeekAtLastError();
     if (error == cudaSuccess) return Unit{};
-    return Error{Code::kInternal, std::string("CUDA: ") + cudaGetErrorString(error)};
+    return Error{Code::kInternal, std::string("CUDA: ") + cudaGetErrorString(error) +
+                                      (failed_.empty() ? "" : ", first after " + failed_)};
   }
 
   bool makes_graphs() const override { return true; }
@@ -71,6 +74,7 @@ class CudaKernels final : public Kernels, private CudaQueue {
     // None of these ops has run, so their failures do not concern later ops without a graph.
     gemm_->forget_failure();
     out_of_memory_ = false;
+    failed_.clear();
     cudaGetLastError();
     if (!called) return called.error();
     return Error{Code::kInternal,
@@ -97,6 +101,7 @@ class CudaKernels final : public Kernels, private CudaQueue {
   const std::unique_ptr<Gemm> gemm_;
   device::Buffer scratch_;
   std::vector<device::Buffer> outgrown_;
+  std::string failed_;  // the first op with or before whose launch CUDA told an error
   bool out_of_memory_ = false, capturing_ = false, has_graphs_ = false;
 };
 
