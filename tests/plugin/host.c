@@ -2,6 +2,7 @@
 /* A program that has layers (two_layers.c) and loads the worker, as weir-torch does. Its exit code
    is the worker's. With the option --twice as last one it calls the worker again, which must fail;
    with --fork a child of it ends by SIGTERM, which is none of the worker's business. */
+#define _POSIX_C_SOURCE 200809L
 #include "weir_layers.h"
 
 #include <signal.h>

@@ -23,8 +23,10 @@ using std::chrono::steady_clock;
 constexpr std::array<int, 2> kSignals = {SIGTERM, SIGINT};
 constexpr char kEnd = 0;  // in the pipe; signals are their numbers
 
+// NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables): a handler has no other place
 std::atomic<int> write_end{-1};
 std::atomic<pid_t> owner{0};
+// NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
 
 void on_signal(int number) {
   const int error = errno;

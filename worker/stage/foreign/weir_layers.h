@@ -8,6 +8,7 @@
 
 #include <stdint.h>
 
+/* NOLINTBEGIN(readability-identifier-naming, modernize-*): C */
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -91,5 +92,6 @@ int32_t weir_worker_main(int32_t argc, const char* const* argv, const weir_layer
 #ifdef __cplusplus
 }
 #endif
+/* NOLINTEND(readability-identifier-naming, modernize-*) */
 
 #endif
