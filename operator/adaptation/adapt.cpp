@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "operator/adaptation/adapt.h"
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 
 #include "operator/adaptation/costing/costing_input.h"
@@ -39,6 +41,25 @@ Answer ask_shares(Evaluation& evaluation) {
   return answer;  // in mode Observe retune proposes, too
 }
 
+int percent_above(double seconds, double least) {
+  return static_cast<int>(std::lround(std::clamp(100 * (seconds / least - 1), 0.0, 1e6)));
+}
+
+// The bound is costed where the plan is: if rates or times have moved, or if the tier does not cost
+// anything because the order is fixed.
+void show_bound(Evaluation& evaluation, bool splits) {
+  const retune::Decision& decision = evaluation.decision;
+  const bool costed = !decision.candidates.empty() || decision.fixed_order;
+  if (!costed && !evaluation.asked) return;
+  const costing::Bound bound = costing::bound_of(evaluation.input, splits);
+  if (bound.least_seconds <= 0) return;
+  evaluation.tick.bound_simulated = percent_above(bound.step_seconds, bound.least_seconds);
+  const double measured = evaluation.input.measured_step_seconds;
+  if (measured > 0) {
+    evaluation.tick.bound_measured = percent_above(measured, bound.least_seconds);
+  }
+}
+
 Answer ask_retune(Evaluation& evaluation) {
   const facts::Facts& facts = evaluation.facts;
   const bool fresh = network_known(facts);
@@ -63,6 +84,7 @@ Answer ask_retune(Evaluation& evaluation) {
   auto tuned = retune::tune(input, state);
   state = std::move(tuned.state);
   evaluation.decision = std::move(tuned.decision);
+  show_bound(evaluation, input.settings.splits);
   if (!evaluation.decision.change) return {.proposal = std::nullopt, .last = !fresh};
   return {retune::proposal_of(facts, evaluation.decision), true};
 }

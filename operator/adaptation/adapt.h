@@ -28,9 +28,12 @@ struct Tick {
   std::vector<api::Event> events_of_change;  // come after it
   StatusClocks clocks;
   std::string measured_gain_percent;  // of the plan in force; "" = it was not judged in this tick
-  std::string missed;                 // why the condition Degraded shows a missed gain; "" = none
-  bool replan_taken = false;          // the request for an evaluation has been followed
-  std::optional<Time> wake;  // when the next evaluation is due; nothing = a metrics tick wakes
+  // How far the step is above what no order can beat, in percent; unset = unknown, or not asked in
+  // this tick.
+  std::optional<int> bound_simulated, bound_measured;
+  std::string missed;         // why the condition Degraded shows a missed gain; "" = none
+  bool replan_taken = false;  // the request for an evaluation has been followed
+  std::optional<Time> wake;   // when the next evaluation is due; nothing = a metrics tick wakes
 };
 
 // The facts must have a plan in force that all members run, and a fresh report. replan: the user

@@ -15,6 +15,7 @@ constexpr std::size_t kMostSelector = 4096, kMostReason = 64, kMostNumber = 32, 
 constexpr std::size_t kMostCauses = 32, kMostGroups = 16, kMostGroupName = 12;
 constexpr std::size_t kMostPendingReason = 1024, kMostNodes = 16, kMostNodeReason = 256;
 constexpr std::size_t kMostObjectName = 253, kMostStages = 256, kMostLinks = 16, kMostShares = 256;
+constexpr std::size_t kMostSplit = 128;
 
 void shorten(std::string& text, std::size_t limit) {
   if (text.size() > limit) text = cut(text, limit);
@@ -70,6 +71,7 @@ void fit(JobStatus& status) {
   shorten(plan.config_map, kMostObjectName);
   shorten({&plan.predicted_step_seconds, &plan.predicted_gain_percent, &plan.measured_gain_percent},
           kMostNumber);
+  shorten(plan.split, kMostSplit);
   shorten(plan.stages, kMostStages);
   for (StageStatus& each : plan.stages) {
     shorten(each.worker_group, kMostGroupName);

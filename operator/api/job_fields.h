@@ -275,6 +275,9 @@ void fields(const auto& io, Same<PlanStatus> auto& plan) {
   io("predictedStepSeconds", plan.predicted_step_seconds);
   io("predictedGainPercent", plan.predicted_gain_percent);
   io("measuredGainPercent", plan.measured_gain_percent);
+  io("split", plan.split);
+  io("boundPercent.simulated", plan.bound_percent_simulated);
+  io("boundPercent.measured", plan.bound_percent_measured);
   io("time", plan.time);
   io.always("stages", plan.stages);
 }

@@ -80,6 +80,10 @@ std::vector<Family> job_families(const std::vector<JobFacts>& jobs, SystemTime n
   Family applied{"weir_job_plan_applied_revision", "Plan that the workers run.", Type::kGauge, {}};
   Family k{"weir_job_plan_k", "k of the newest plan.", Type::kGauge, {}};
   Family step{"weir_job_plan_predicted_step_seconds", "Predicted step time.", Type::kGauge, {}};
+  Family bound{"weir_job_plan_bound_percent",
+               "How far a step is above what no order can beat.",
+               Type::kGauge,
+               {}};
   Family age{"weir_job_metrics_age_seconds", "Age of the newest link sample.", Type::kGauge, {}};
   Family ratio{"weir_job_link_bandwidth_ratio",
                "Bandwidth now over baseline, worst links.",
@@ -102,13 +106,19 @@ std::vector<Family> job_families(const std::vector<JobFacts>& jobs, SystemTime n
       add(applied, labels_of(job), static_cast<double>(plan.applied_revision));
       add(k, labels_of(job), plan.k);
       add(step, labels_of(job), number_of(plan.predicted_step_seconds));
+      if (plan.bound_percent_simulated) {
+        add(bound, with(labels_of(job), "step", "simulated"), *plan.bound_percent_simulated);
+      }
+      if (plan.bound_percent_measured) {
+        add(bound, with(labels_of(job), "step", "measured"), *plan.bound_percent_measured);
+      }
     }
     if (facts.estimates.last_sample) {
       add(age, labels_of(job), to_seconds(now - *facts.estimates.last_sample));
     }
     add_links(ratio, facts);
   }
-  return {condition, revision, applied, k, step, age, ratio, restarts};
+  return {condition, revision, applied, k, step, bound, age, ratio, restarts};
 }
 
 void PlanChanges::count(const api::PipelineJob& job, const std::string& event_reason) {

@@ -203,6 +203,8 @@ operator_app::JobFacts facts() {
   job->status.plan.applied_revision = 6;
   job->status.plan.k = 4;
   job->status.plan.predicted_step_seconds = "1.42";
+  job->status.plan.bound_percent_simulated = 3;
+  job->status.plan.bound_percent_measured = 5;
   estimator::Estimates estimates;
   estimates.last_sample = SystemTime{10s};
   estimator::LinkEstimate link;

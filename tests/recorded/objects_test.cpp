@@ -84,6 +84,9 @@ api::JobStatus status() {
                  .predicted_step_seconds = "1.42",
                  .predicted_gain_percent = "11.2",
                  .measured_gain_percent = "9.8",
+                 .split = "held 8 postponed 0,2",
+                 .bound_percent_simulated = 3,
+                 .bound_percent_measured = 5,
                  .time = at(8),
                  .stages = {{0, 2, 0, 3, 4, "gpu", "n1"}, {1, 2, 4, 8, 2, "gpu", "n2"}}};
   status.retune_last_change = at(9);

@@ -288,6 +288,36 @@ double Coster::mean_step(const schedule::Schedule& schedule, const Size& size) {
   return mean;
 }
 
+double Coster::least_step(const Size& size, schedule::Backwards backwards) const {
+  double mean = 0;
+  for (const Bin& bin : bins_) {
+    double slowest = 0;
+    for (int replica = 0; replica < view_.replicas; ++replica) {
+      slowest = std::max(
+          slowest, to_seconds(schedule::least_step(model_of(size, view_, bin.seconds, replica),
+                                                   share_of(size, view_, replica), backwards)));
+    }
+    mean += bin.weight * slowest;
+  }
+  return mean;
+}
+
+Bound bound_of(const Input& input, bool splits) {
+  const std::size_t stages = input.stages.size();
+  const bool agree = stages > 0 && input.current.caps.size() == stages &&
+                     input.boundary_bytes.size() + 1 == stages;
+  if (!agree || input.apart) return {};
+  const LinkView view = view_links(input);
+  if (!view.unknown.empty()) return {};
+  const Size size = sizes_of(input).front();
+  Coster coster(view, bins_of(view, effort_of(view, size).bins));
+  const bool split = splits && schedule::has_weights(input.stages);
+  return {.step_seconds = coster.mean_step(input.current, size),
+          .least_seconds =
+              view.sync_seconds + coster.least_step(size, split ? schedule::Backwards::kSplit
+                                                                : schedule::Backwards::kWhole)};
+}
+
 std::vector<double> link_quantile(const LinkView& view, double q) {
   std::vector<double> result;
   result.reserve(view.links.size());

@@ -9,6 +9,7 @@
 
 #include "operator/adaptation/costing/input.h"
 #include "operator/planner/model/model.h"
+#include "worker/schedule/bounds.h"
 #include "worker/schedule/simulator.h"
 
 namespace weir::costing {
@@ -62,6 +63,12 @@ std::vector<Size> sizes_of(const Input& input);
 schedule::PipelineModel model_of(const Size& size, const LinkView& view,
                                  const std::vector<double>& seconds, int replica);
 
+// A step of the plan in force, simulated, and what no order of its ops can beat at the same rates;
+// both with the exposed sync and without the correction factor. 0 = unknown.
+struct Bound {
+  double step_seconds = 0, least_seconds = 0;
+};
+
 // Costs plans and counts the simulations.
 class Coster {
  public:
@@ -73,6 +80,8 @@ class Coster {
   // Seconds of one step with these transfer times.
   double step(const schedule::Schedule& schedule, const Size& size,
               const std::vector<double>& seconds);
+  // No order can beat this, mean over V, without the exposed sync.
+  double least_step(const Size& size, schedule::Backwards backwards) const;
   int simulations() const { return simulations_; }
   void count(int simulations) { simulations_ += simulations; }
 
@@ -81,6 +90,10 @@ class Coster {
   std::vector<Bin> bins_;
   int simulations_ = 0;
 };
+
+// Unknown if the rate of a link is, if plan and profile disagree on the stages, and if replicas do
+// not wait for each other. splits: whether orders with split backwards count.
+Bound bound_of(const Input& input, bool splits);
 
 // Quantile q over V of each link's transfer time, without latency.
 std::vector<double> link_quantile(const LinkView& view, double q);

@@ -334,7 +334,8 @@ Tuned tune(const Input& input, const State& before) {
   gate::end_quarantine(state.record, input.step);
 
   decision.reason = nothing_to_tune(input);
-  if (!decision.reason.empty()) return tuned;
+  decision.fixed_order = !decision.reason.empty();
+  if (decision.fixed_order) return tuned;
   if (const auto lowered = memory_alarm(input, state)) {
     decision.reason = "less than 2 % of a device's memory is free: " + lowered->text;
     decision.memory_guard = true;

@@ -92,6 +92,7 @@ struct Decision {
   std::string reason;              // why it changes or not, with numbers, for logs and events
   std::vector<Costed> candidates;  // best first; empty = nothing was costed
   Escalation escalation;
+  bool fixed_order = false;   // there is nothing to tune
   bool memory_guard = false;  // the change lowers caps, because a device runs out of memory
   int simulations = 0;        // simulated steps, without those of the search for caps
 };

@@ -19,6 +19,7 @@ JobFacts facts() {
   job->status.plan.applied_revision = 6;
   job->status.plan.k = 4;
   job->status.plan.predicted_step_seconds = "1.42";
+  job->status.plan.bound_percent_measured = 5;
   return {job, {}};
 }
 estimator::LinkEstimate link(const std::string& to, double now, double baseline) {
@@ -52,6 +53,9 @@ TEST(JobFamilies, ShowPlanConditionAndRestarts) {
   EXPECT_EQ(find(families, "weir_job_plan_applied_revision")->samples.at(0).value, 6);
   EXPECT_EQ(find(families, "weir_job_plan_k")->samples.at(0).value, 4);
   EXPECT_EQ(find(families, "weir_job_plan_predicted_step_seconds")->samples.at(0).value, 1.42);
+  const auto& bound = *find(families, "weir_job_plan_bound_percent");
+  EXPECT_EQ(value_of(bound, "step", "measured"), 5);
+  EXPECT_EQ(value_of(bound, "step", "simulated"), -1) << "unknown";
   const auto& restarts = *find(families, "weir_job_restarts_total");
   EXPECT_EQ(value_of(restarts, "reason", "Crashed"), 2);
   EXPECT_EQ(value_of(restarts, "reason", "NodeLost"), 1);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Adaptation of the plan in force: whether a pass may adapt, and how the proposal of a tick is
 // carried out (operator/adaptation/README.md).
+#include <cstdlib>
 #include <utility>
 #include <variant>
 
@@ -56,6 +57,16 @@ void show_clocks(Draft& draft, const adaptation::StatusClocks& clocks) {
   status.replace_cooldown_seconds = clocks.replace_cooldown_seconds;
 }
 
+// A step scatters, so a percentage that is shown stays until it has moved by more than one point.
+void show(std::optional<int> percent, std::optional<int>& shown) {
+  constexpr int kSteady = 1;
+  if (percent && (!shown || std::abs(*percent - *shown) > kSteady)) shown = percent;
+}
+void show_bound(api::PlanStatus& plan, const adaptation::Tick& tick) {
+  show(tick.bound_simulated, plan.bound_percent_simulated);
+  show(tick.bound_measured, plan.bound_percent_measured);
+}
+
 void carry_out(const View& view, Draft& draft, const gate::Proposal& proposal) {
   if (const auto* plan = std::get_if<schedule::Plan>(&proposal.change)) {
     return adopt_plan(view, draft, *plan, proposal.trigger, proposal.gain);
@@ -84,6 +95,7 @@ void adapt(const View& view, Draft& draft) {
   if (!tick.measured_gain_percent.empty()) {
     draft.status.plan.measured_gain_percent = tick.measured_gain_percent;
   }
+  show_bound(draft.status.plan, tick);
   if (!tick.missed.empty()) draft.set("Degraded", "True", "PredictedGainMissed", tick.missed);
   for (auto& event : tick.events) draft.out.events.push_back(std::move(event));
   if (tick.proposal) carry_out(view, draft, *tick.proposal);

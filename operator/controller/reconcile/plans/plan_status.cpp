@@ -4,6 +4,8 @@
 #include <numeric>
 
 #include "operator/controller/reconcile/plans/plans.h"
+#include "operator/facts/planning.h"
+#include "worker/schedule/search_split.h"
 
 namespace weir::reconcile {
 namespace {
@@ -31,6 +33,20 @@ api::StageStatus stage_view(const View& view, const schedule::Plan& plan,
           rank.node};
 }
 
+std::string split_text(const View& view, const Draft& draft, const schedule::Plan& plan) {
+  if (plan.schedule.split) return schedule::describe(*plan.schedule.split);
+  const facts::Memo* memo = view.snapshot.memo;
+  const planner::Model* model = memo != nullptr && memo->model ? &*memo->model : nullptr;
+  const std::string& shown = draft.status.plan.split;
+  // A new leader may not know yet what the one before has shown.
+  const bool unknown = !view.snapshot.members || model == nullptr;
+  if (unknown && shown.starts_with("no") && draft.status.plan.revision == plan.revision) {
+    return shown;
+  }
+  const std::string why = facts::why_whole(facts_of(view, draft), model);
+  return why.empty() ? "no" : "no: " + why;
+}
+
 }  // namespace
 
 std::string idle_text(const View& view, const schedule::Plan& plan) {
@@ -54,6 +70,7 @@ void show_plan(const View& view, Draft& draft, const schedule::Plan& plan) {
   status.micro_batch_size = plan.schedule.micro_batch_size;
   status.micro_batches = mean_share(plan);
   status.stage_count = plan.stage_count();
+  status.split = split_text(view, draft, plan);
   status.stages.clear();
   for (const auto& rank : plan.ranks) {
     if (rank.replica == 0) status.stages.push_back(stage_view(view, plan, rank));

@@ -16,6 +16,7 @@
 #include "operator/planner/plan.h"
 #include "worker/schedule/caps.h"
 #include "worker/schedule/families.h"
+#include "worker/schedule/search_split.h"
 
 namespace weir::reconcile {
 namespace {
@@ -194,6 +195,8 @@ void adopt_plan(const View& view, Draft& draft, Plan plan, Trigger trigger, doub
       plan.predicted_step_seconds > 0 ? number(plan.predicted_step_seconds, 3) : "";
   status.predicted_gain_percent = predicted_gain > 0 ? percent(predicted_gain) : "";
   status.measured_gain_percent = "";
+  status.bound_percent_simulated.reset();
+  status.bound_percent_measured.reset();
   // Times in status have whole seconds. A plan must be later than the restart before it, because
   // failures.cpp compares the two.
   const auto& restart = draft.status.last_restart_time;
@@ -210,8 +213,10 @@ void adopt_plan(const View& view, Draft& draft, Plan plan, Trigger trigger, doub
             "): " + std::to_string(plan.stage_count()) + " stages" +
             (plan.replica_count() > 1 ? " x " + std::to_string(plan.replica_count()) + " replicas, "
                                       : ", ") +
-            schedule::name(plan.schedule.family) + " k=" + std::to_string(plan.schedule.k) + ", " +
-            std::to_string(plan.micro_batches.front()) + " micro-batches of " +
+            schedule::name(plan.schedule.family) + " k=" + std::to_string(plan.schedule.k) +
+            (plan.schedule.split ? ", backwards split: " + schedule::describe(*plan.schedule.split)
+                                 : "") +
+            ", " + std::to_string(plan.micro_batches.front()) + " micro-batches of " +
             std::to_string(plan.schedule.micro_batch_size),
         "Plan");
   }

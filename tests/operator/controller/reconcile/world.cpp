@@ -12,12 +12,15 @@ namespace weir::reconcile::test {
 namespace {
 
 // Four equal layers: 20 ms forward and 40 ms backward of 4 samples, 120 kB at each boundary.
-std::string profile_json() {
+// splits: half of a backward is weight gradients.
+std::string profile_json(bool splits) {
+  const std::string parts = splits ? R"(,"split":{"input":0.02,"weights":0.02})" : "";
   std::string nodes;
   for (int i = 0; i < 4; ++i) {
     nodes +=
         std::string(i == 0 ? "" : ",") + R"({"id":"l)" + std::to_string(i) +
-        R"(","parameterBytes":1000,"outputBytesPerSample":30720,"times":{"A":[{"samples":4,"forward":0.02,"backward":0.04}]}})";
+        R"(","parameterBytes":1000,"outputBytesPerSample":30720,"times":{"A":[{"samples":4,"forward":0.02,"backward":0.04)" +
+        parts + "}]}}";
   }
   return R"({"apiVersion":"weir.dev/profile/v1","model":"m","digest":"sha256:0","nodes":[)" +
          nodes + "]}";
@@ -269,7 +272,7 @@ void World::workers_register() {
   view.received = now;
   view.body.job_uid = job.meta.uid;
   view.body.model = {"m", 4, "sha256:0"};
-  view.body.profile_json = profile_json();
+  view.body.profile_json = profile_json(splits);
   view.body.last_checkpoint_step = last_checkpoint;
   for (const auto& pod : pods) {
     if (pod.phase != "Running" || pod.exit_code) continue;
@@ -280,6 +283,7 @@ void World::workers_register() {
     member.ips = pod.ips;
     member.node = pod.node;
     member.ranks = {{"A", 0}};
+    member.plan_version = plan_version;
     view.body.members.push_back(member);
   }
   members = view;

@@ -58,6 +58,8 @@ class World {
   bool template_ok = true;
   bool graceful = false;  // deleted pods stay until kubelets_end()
   std::int64_t last_checkpoint = -1;
+  bool splits = false;                              // the profile has times of split backwards
+  int plan_version = protocol::kNewestPlanVersion;  // that the workers read
   bool throttles = false;  // this leader remembers when it wrote the status last
   std::optional<Time> status_written;
   int jobs = 1;
