@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "worker/checkpoint/disk.h"
+#include "worker/checkpoint/manifest.h"
 #include "worker/huggingface/tensor_types.h"
 
 namespace weir::huggingface {
