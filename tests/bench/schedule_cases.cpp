@@ -49,6 +49,13 @@ std::vector<Case> all_cases() {
   }
   add(cases, "e4", {20, 20, 20}, {"1F1B", "k4", "slack3"});
   add(cases, "e7", {5, 5, 5}, {"1F1B", "k2", "k4", "hint3"}, true);
+  // Half of a backward is weight gradients.
+  for (const double c : {0.0, 5.0, 20.0}) {
+    add(cases, "split", {c, c, c},
+        {c > 0 ? "hintlean" : "1F1B", c > 0 ? "hintlean+same" : "1F1B+same",
+         c > 0 ? "hintlean+x0" : "1F1B+x0"});
+  }
+  add(cases, "split", {2.5, 25, 2.5}, {"hintlean", "hintlean+same", "hintlean+x0"});
   // Beside torch.distributed.pipelining, which has the first two.
   for (const double c : {0.0, 5.0, 10.0, 20.0}) {
     add(cases, "peer", {c, c, c}, {"1F1B", "GPipe", "k2", "hint3"});
@@ -72,7 +79,8 @@ double Case::message_bytes() const {
 std::vector<Case> cases_of(const std::string& experiment) {
   std::vector<Case> cases = all_cases();
   std::erase_if(cases, [&](const Case& one) {
-    return experiment == "all" ? one.experiment == "peer" : one.experiment != experiment;
+    return experiment == "all" ? one.experiment == "peer" || one.experiment == "split"
+                               : one.experiment != experiment;
   });
   return cases;
 }
@@ -93,6 +101,9 @@ schedule::PipelineModel model_of(const Case& one) {
   schedule::PipelineModel model = schedule::test::model_of(std::vector<double>(kStages, kForward),
                                                            std::vector<double>(kStages, kBackward),
                                                            {one.c.begin(), one.c.end()});
+  for (schedule::StageTime& stage : model.stages) {
+    stage.backward_input = stage.backward_weights = stage.backward / 2;
+  }
   model.window = one.window;
   for (std::size_t link = 0; one.measured && link < one.c.size(); ++link) {
     model.forward[link].transfer = schedule::test::units((*one.measured)[link][0]);
@@ -130,6 +141,7 @@ test::PlanText plan_text(const std::string& plan, const Case& one) {
   document.dispatch = schedule::name(schedule.dispatch);
   document.k = schedule.k;
   document.caps = schedule.caps;
+  document.split = schedule.split;
   document.stages = kStages;
   document.micro_batches = kMicroBatches;
   return document;
@@ -167,7 +179,9 @@ std::vector<std::string> common_arguments(int steps, const std::string& profile_
 std::string profile() {
   constexpr double kLayersPerStage = 1.0 * kLayers / kStages;
   const std::string times = R"("forward": )" + text(kForward / kLayersPerStage / 1e3) +
-                            R"(, "backward": )" + text(kBackward / kLayersPerStage / 1e3);
+                            R"(, "backward": )" + text(kBackward / kLayersPerStage / 1e3) +
+                            R"(, "split": {"input": )" + text(kBackward / kLayersPerStage / 2e3) +
+                            R"(, "weights": )" + text(kBackward / kLayersPerStage / 2e3) + "}";
   std::string nodes;
   for (int i = 0; i < kLayers; ++i) {
     const std::string id = i == 0             ? "embed"

@@ -151,6 +151,10 @@ std::string PlanText::json() const {
                       {"k", width},
                       {"microBatchSize", micro_batch_size},
                       {"caps", limits}};
+  if (split) {
+    plan["apiVersion"] = "weir.dev/plan/v2";
+    plan["schedule"]["split"] = {{"held", split->held}, {"postponed", split->postponed}};
+  }
   if (sync != "Exact") {
     plan["sync"] = {{"mode", sync},
                     {"groupSizeMax", group_size_max},

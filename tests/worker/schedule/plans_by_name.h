@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Simulated steps by the names that the tables of figures use: 1F1B, block (1F1B with blocking
 // sends), kN, families with one k, slackD, lean, pm, opt, and with Hint: hintD, hintlean, hkN, hzbD
-// (slack-D caps, split backward).
+// (slack-D caps, split backward). With +same or +x0 behind a name backwards are split, and stages
+// hold as many micro-batches as the cap, or as the cap of stage 0.
 #pragma once
 
 #include <optional>
@@ -12,6 +13,7 @@
 #include "worker/base/check.h"
 #include "worker/schedule/families.h"
 #include "worker/schedule/search_caps.h"
+#include "worker/schedule/search_split.h"
 #include "worker/schedule/simulator.h"
 
 namespace weir::schedule::test {
@@ -35,6 +37,12 @@ inline Schedule schedule_named(const std::string& name, int micro_batches,
   const auto hint = [](std::vector<int> caps) {
     return with_caps(std::move(caps), Dispatch::kHint);
   };
+  if (const auto plus = name.find('+'); plus != std::string::npos) {
+    const Schedule whole = schedule_named(name.substr(0, plus), micro_batches, model);
+    std::vector<int> held = whole.caps;
+    if (name.substr(plus) == "+x0") held.assign(held.size(), held.front());
+    return with_split(whole, std::move(held), Dispatch::kHint, micro_batches, model);
+  }
   if (name == "1F1B" || name == "block") return strict(kfkb_caps(S, M, 1));
   if (const std::optional<Family> family = family_of(name); family && rules_of(*family).only_k) {
     return strict(rules_of(*family).caps(S, M, rules_of(*family).only_k(M)));
