@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // All ranks train the same: one that differs from worker 0 in data or options is refused by the
 // name of what differs, before anything is trained.
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -52,6 +54,43 @@ TEST(Agreement, ARankThatDiffersIsRefusedByTheNameOfTheField) {
     EXPECT_NE(workers[1].errors().find(cases[i].says), std::string::npos) << workers[1].errors();
   }
   workers.restart(1, options(same));
+  EXPECT_EQ(workers[1].wait(), 0) << workers[1].errors();
+  EXPECT_EQ(workers[0].wait(), 0) << workers[0].errors();
+}
+
+// A folder of Hugging Face may lie elsewhere, but must hold the same model and weights.
+TEST(Agreement, ARankWithOtherWeightsOrAnotherModelIsRefused) {
+  const TempDir folder;
+  const std::filesystem::path stored = std::string(WEIR_SOURCE_DIR) + "/tests/data/hf/qwen2";
+  const std::filesystem::path same = folder.path() / "same", other = folder.path() / "other";
+  std::filesystem::copy(stored, same);
+  std::filesystem::copy(stored, other);
+  {
+    std::fstream file(other / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-1, std::ios::end);
+    file.put('\x40');
+  }
+  const auto model = [](const std::filesystem::path& of, const std::string& more = "--lr=0.01") {
+    return std::vector<std::string>{"--model=hf:" + of.string(), more};
+  };
+  struct Case {
+    std::vector<std::string> options;  // of worker 1
+    std::string says;
+  };
+  const std::vector<Case> cases = {
+      {model(other), "initial values of the model is sha256:"},
+      {model(stored, "--init=random"), "initial values of the model is random, worker 0 has sha"},
+      {model(stored, "--model-option=rms_norm_eps=0.5"), "layers of the model is sha256:"}};
+  Workers workers({.stages = 2, .micro_batches = 4, .layers = 3}, {"--seq=8", "--steps=3"},
+                  {model(stored), cases[0].options});
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    if (i > 0) workers.restart(1, cases[i].options);
+
+    EXPECT_EQ(workers[1].wait(), kConfiguration) << cases[i].says;
+
+    EXPECT_NE(workers[1].errors().find(cases[i].says), std::string::npos) << workers[1].errors();
+  }
+  workers.restart(1, model(same));
   EXPECT_EQ(workers[1].wait(), 0) << workers[1].errors();
   EXPECT_EQ(workers[0].wait(), 0) << workers[0].errors();
 }

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "worker/stage/layer.h"
 #include "worker/stage/learning_rate.h"
 
 namespace weir::app {
@@ -107,6 +108,9 @@ Settings settings_of_job(const Options& o, const stage::Model& model, const data
                  {"--validation-data", validation->content()}});
   }
   append(all, {{"layers of the model", model.shapes}});
+  if (model.source && !model.source->content().empty()) {
+    all.push_back({"initial values of the model", model.source->content()});
+  }
   return all;
 }
 

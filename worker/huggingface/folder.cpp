@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "worker/base/digest.h"
 #include "worker/checkpoint/disk.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/huggingface/tensor_types.h"
@@ -121,6 +122,19 @@ Status Folder::add_file(const std::string& name, const std::map<std::string, std
   }
   files_.push_back(std::move(file));
   return Unit{};
+}
+
+std::string Folder::content() const {
+  constexpr std::size_t kBlocks = 64, kBlockBytes = 4096;
+  std::string text;
+  for (const auto& file : files_) {
+    const std::string_view all = file->view();
+    text += std::to_string(all.size()) + ' ';
+    for (std::size_t i = 0; i < kBlocks; ++i) {
+      text += all.substr(all.size() / kBlocks * i, kBlockBytes);
+    }
+  }
+  return "sha256:" + sha256_hex(text);
 }
 
 const TensorView* Folder::find(const std::string& name) const {

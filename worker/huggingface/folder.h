@@ -30,6 +30,9 @@ class Folder {
   static bool has_weights(const std::string& path);
 
   const std::string& path() const { return path_; }
+  // A digest of sizes and of blocks of the files, as ranks compare it: other weights of the same
+  // shapes have another one.
+  std::string content() const;
 
   // Names that stand for another one: {"lm_head.weight", "model.embed_tokens.weight"} for a table
   // that is tied in the folder.

@@ -57,6 +57,7 @@ class HuggingFaceModel final : public stage::LayerSource {
     // A path need not be UTF-8.
     return section.dump(-1, ' ', false, json::error_handler_t::replace);
   }
+  std::string content() const override { return folder_ ? folder_->content() : "random"; }
   bool has_initial_values() const override { return folder_ != nullptr; }
   Status set_initial(const stage::ParameterSpec& parameter,
                      std::span<float> values) const override {

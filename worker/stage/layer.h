@@ -137,6 +137,8 @@ class LayerSource {
   virtual std::string facts() const { return ""; }
   // The section `export` of checkpoints (worker/checkpoint/README.md); "" = no export.
   virtual std::string export_json() const { return ""; }
+  // Text of where initial values come from, which ranks compare; "" = they follow from the options.
+  virtual std::string content() const { return ""; }
   // Initial values of parameters, in memory of the host, if the layers themselves have none.
   virtual bool has_initial_values() const { return false; }
   virtual Status set_initial(const ParameterSpec& /*parameter*/,
