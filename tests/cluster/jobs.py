@@ -22,11 +22,14 @@ PER_NODE = "$(WEIR_NODE_NAME)"
 TEXT = "/data/text.txt"   # in the pods; of config_maps
 
 
-def emulated_profile(forward=0.020, backward=0.040):
-    """profile.json whose stages of two layers take `forward` and `backward` seconds a micro-batch on either device type."""
+def emulated_profile(forward=0.020, backward=0.040, weights=0.0):
+    """profile.json whose stages of two layers take `forward` and `backward` seconds a micro-batch on either device type.
+    weights: the part of a backward that makes gradients of weights; 0: layers do not split."""
     per_stage = len(LAYERS) // STAGES
-    times = {device: [{"samples": MICRO_BATCH, "forward": forward / per_stage, "backward": backward / per_stage, "update": 0.0}]
-             for _, device in DEVICES.values()}
+    time_of_layer = {"samples": MICRO_BATCH, "forward": forward / per_stage, "backward": backward / per_stage, "update": 0.0}
+    if weights:
+        time_of_layer["split"] = {"input": (1 - weights) * backward / per_stage, "weights": weights * backward / per_stage}
+    times = {device: [time_of_layer] for _, device in DEVICES.values()}
     nodes = [{"id": layer, "parameterBytes": 200000, "outputBytesPerSample": SEQUENCE * 64 * 4, "times": times} for layer in LAYERS]
     return {"apiVersion": "weir.dev/profile/v1", "model": MODEL, "scaling": "proportional", "nodes": nodes}
 
