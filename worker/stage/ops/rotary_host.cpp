@@ -34,6 +34,7 @@ void rotary(Team& team, const RotaryShape& shape, float* values) {
   const Index half = shape.size / 2;
   const Index least = least_rows(Index{shape.samples} * shape.heads * shape.size);
   std::vector<float> frequencies;
+  frequencies.reserve(static_cast<std::size_t>(half));
   for (int i = 0; i < half; ++i) frequencies.push_back(rotary_frequency(shape, i));
   team.run(shape.sequence, least, [&](Index begin, Index end) {
     std::vector<float> cosine(frequencies.size()), sine(frequencies.size());
