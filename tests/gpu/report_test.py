@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """tests/gpu/report without a GPU: parts that fail or hang, and workers that cannot begin, cost no other part anything."""
 import importlib.machinery
