@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// Split backwards beside whole ones where compute is real: two workers with a thread each train a
+// GPT in two stages. Prints the measured time of each part by kind of layer, then the step of both
+// plans, run in turn, beside what the simulator expects of these times.
+//   split_compute_bench [--model=NAME] [--seq=N] [--micro-batches=N] [--steps=N] [--rounds=N]
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <set>
+#include <string>
+
+#include "tests/multiproc/workers.h"
+#include "worker/base/units.h"
+#include "worker/device/device.h"
+#include "worker/schedule/search_split.h"
+#include "worker/stage/measure.h"
+
+namespace weir::bench {
+namespace {
+
+constexpr int kStages = 2, kWarmUp = 1, kMeasureRounds = 3;
+
+struct Given {
+  std::string model = "gpt-mini";
+  int sequence = 256, micro_batches = 8, steps = 8, rounds = 3;
+};
+
+double milliseconds(std::chrono::nanoseconds time) {
+  return 1e3 * to_seconds(time);
+}
+
+schedule::StageTime sum_of(const std::vector<std::vector<stage::LayerTiming>>& layers, int first,
+                           int last) {
+  schedule::StageTime sum;
+  for (int i = first; i <= last; ++i) {
+    const stage::LayerTiming& layer = layers[static_cast<std::size_t>(i)].front();
+    sum.forward += layer.forward;
+    sum.backward += layer.backward;
+    sum.backward_input += layer.backward_input;
+    sum.backward_weights += layer.backward_weights;
+  }
+  return sum;
+}
+
+// The last layer of the first stage, for the shortest slower stage.
+int even_cut(const std::vector<std::vector<stage::LayerTiming>>& layers) {
+  const int last = static_cast<int>(layers.size()) - 1;
+  const auto slower = [&](int cut) {
+    const schedule::StageTime a = sum_of(layers, 0, cut), b = sum_of(layers, cut + 1, last);
+    return std::max(a.forward + a.backward, b.forward + b.backward);
+  };
+  int best = 0;
+  for (int cut = 1; cut < last; ++cut) {
+    if (slower(cut) < slower(best)) best = cut;
+  }
+  return best;
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+// Seconds of the steps behind the warm-up; empty if a worker failed.
+std::vector<double> steps_of(const Given& given, const schedule::Schedule& schedule, int cut,
+                             int layers) {
+  test::PlanText plan{.type = "KFKB"};
+  plan.dispatch = schedule::name(schedule.dispatch);
+  plan.k = schedule.k;
+  plan.caps = schedule.caps;
+  plan.split = schedule.split;
+  plan.stages = kStages;
+  plan.micro_batches = given.micro_batches;
+  plan.micro_batch_size = 1;
+  plan.ranges = {{0, cut}, {cut + 1, layers - 1}};
+  test::Workers workers(plan, {"--model=" + given.model, "--seq=" + std::to_string(given.sequence),
+                               "--threads=1", "--steps=" + std::to_string(given.steps + kWarmUp)});
+  for (int i = 0; i < kStages; ++i) {
+    if (workers[i].wait(std::chrono::minutes(20)) == 0) continue;
+    std::fprintf(stderr, "%s\n", workers[i].errors().c_str());
+    return {};
+  }
+  std::vector<double> times;
+  for (const test::LoggedStep& step : workers.steps(0)) {
+    if (step.step >= kWarmUp) times.push_back(step.iteration_seconds);
+  }
+  return times;
+}
+
+int run(const Given& given) {
+  stage::ModelOptions options{.name = given.model, .sequence = given.sequence};
+  const auto model = stage::describe_model(options);
+  if (!model) {
+    std::fprintf(stderr, "%s\n", model.error().message.c_str());
+    return 2;
+  }
+  const auto device = device::make_host_device();
+  const auto timed = stage::measure(*model, *device, {1}, kMeasureRounds, {});
+  if (!timed) {
+    std::fprintf(stderr, "%s\n", timed.error().message.c_str());
+    return 1;
+  }
+  std::printf("%s, %d tokens a sample, micro-batches of 1; ms of one: f, b, bi, w\n",
+              given.model.c_str(), given.sequence);
+  std::set<std::string> told;
+  for (std::size_t i = 0; i < timed->size(); ++i) {
+    const stage::LayerTiming& layer = (*timed)[i].front();
+    if (!told.insert(model->layers[i].kind).second) continue;
+    std::printf("  %-12s %8.2f %8.2f %8.2f %8.2f\n", model->layers[i].kind.c_str(),
+                milliseconds(layer.forward), milliseconds(layer.backward),
+                milliseconds(layer.backward_input), milliseconds(layer.backward_weights));
+  }
+  const int layers = static_cast<int>(timed->size());
+  const int cut = even_cut(*timed);
+  const schedule::PipelineModel pipeline{
+      .stages = {sum_of(*timed, 0, cut), sum_of(*timed, cut + 1, layers - 1)},
+      .forward = {{}},
+      .backward = {{}}};
+  const schedule::Schedule whole{.family = schedule::Family::kKfkb,
+                                 .dispatch = schedule::Dispatch::kHint,
+                                 .k = 1,
+                                 .micro_batch_size = 1,
+                                 .caps = schedule::kfkb_caps(kStages, given.micro_batches, 1)};
+  const schedule::Schedule split =
+      schedule::with_split(whole, std::vector<int>(kStages, whole.caps.front()),
+                           schedule::Dispatch::kHint, given.micro_batches, pipeline);
+  std::vector<double> whole_steps, split_steps;
+  for (int round = 0; round < given.rounds; ++round) {
+    for (const auto& [schedule, steps] :
+         {std::pair(&whole, &whole_steps), std::pair(&split, &split_steps)}) {
+      const std::vector<double> times = steps_of(given, *schedule, cut, layers);
+      if (times.empty()) return 1;
+      steps->insert(steps->end(), times.begin(), times.end());
+    }
+  }
+  const auto expected = [&](const schedule::Schedule& schedule) {
+    const auto timeline = schedule::simulate(schedule, given.micro_batches, pipeline);
+    return timeline ? milliseconds(timeline->step) : 0;
+  };
+  const double a = 1e3 * median(whole_steps), b = 1e3 * median(split_steps);
+  std::printf("layers 0-%d, %d-%d, %d micro-batches, split %s\n", cut, cut + 1, layers - 1,
+              given.micro_batches, schedule::describe(*split.split).c_str());
+  std::printf("whole: %.1f ms (simulated without the update %.1f)\n", a, expected(whole));
+  std::printf("split: %.1f ms (simulated without the update %.1f)\n", b, expected(split));
+  std::printf("split over whole: %.3f, simulated %.3f\n", b / a, expected(split) / expected(whole));
+  return 0;
+}
+
+int parse_and_run(int argc, char** argv) {
+  Given given;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const std::size_t equals = word.find('=');
+    const std::string key = word.substr(0, equals);
+    const std::string value = equals == word.npos ? "" : word.substr(equals + 1);
+    int* const number = key == "--seq"             ? &given.sequence
+                        : key == "--micro-batches" ? &given.micro_batches
+                        : key == "--steps"         ? &given.steps
+                        : key == "--rounds"        ? &given.rounds
+                                                   : nullptr;
+    if (key == "--model" && !value.empty()) {
+      given.model = value;
+    } else if (number != nullptr && std::atoi(value.c_str()) > 0) {
+      *number = std::atoi(value.c_str());
+    } else {
+      std::fprintf(stderr,
+                   "split_compute_bench [--model=NAME] [--seq=N] [--micro-batches=N] [--steps=N] "
+                   "[--rounds=N]\n");
+      return 2;
+    }
+  }
+  return run(given);
+}
+
+}  // namespace
+}  // namespace weir::bench
+
+int main(int argc, char** argv) {
+  return weir::bench::parse_and_run(argc, argv);
+}
