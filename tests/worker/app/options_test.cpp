@@ -74,7 +74,7 @@ TEST(Options, TakeTheSizesOfAGpt) {
   EXPECT_EQ(refusal_of({"--model=gpt", "--layers=3", "--heads=4"}),
             "--width: required by --model=gpt, not set");
   EXPECT_EQ(refusal_of({"--model=gpt-tiny", "--heads=4"}),
-            "--heads: has no effect without --model=gpt; set both");
+            "--heads: has no effect without --model=gpt or llama; set both");
 }
 
 TEST(Options, TakeAScheduleAndItsEnd) {
