@@ -29,10 +29,10 @@ def test_the_job_trains_and_says_what_it_trains(namespace):
     subprocess.run(["cc", "-std=c11", "-O2", "-shared", "-fPIC", "-I", lab.ROOT / "worker" / "stage" / "foreign", "-o", LIBRARY / "libtwo_layers.so",
                     lab.ROOT / "tests" / "plugin" / "two_layers.c", "-lm"], check=True)
     lab.apply(example("plugin", "libtwo_layers.so"), namespace=namespace)
-    lab.wait_until("a step", lambda: lab.step_of(namespace, "plugin") > 0, 120)
-    for pod in lab.pods(namespace):
-        threads = [labels for name, labels, _ in lab.scrape(pod["status"]["podIP"]) if name == "weir_worker_info"]
-        check(threads and 'threads="2"' in threads[0], f"a request of 1100m gives two threads: {threads}")
+    info = f'weir_worker_info{{pipeline_namespace="{namespace}",pipeline_job="plugin"}}'
+    lab.wait_until("what the workers say of themselves", lambda: lab.prometheus(f"max_over_time({info}[2m])"), 120)
+    threads = [labels["threads"] for labels, _ in lab.prometheus(f"max_over_time({info}[2m])")]
+    check(set(threads) == {"2"}, f"a request of 1100m gives two threads: {threads}")
     lab.kubectl("-n", namespace, "wait", "--for=condition=Complete", "ppj/plugin", "--timeout=180s", timeout=190)
     status = lab.job(namespace, "plugin")["status"]
     check(status["model"] == {"name": "two-layers", "layers": 8, "parameters": 256 * 64 * 2 + 6 * (64 * 64 + 64), "engine": "C"}, f"model: {status['model']}")
