@@ -117,7 +117,7 @@ int run(const Given& given) {
       .forward = {{}},
       .backward = {{}}};
   const schedule::Schedule whole{.family = schedule::Family::kKfkb,
-                                 .dispatch = schedule::Dispatch::kHint,
+                                 .dispatch = schedule::Dispatch::kStrict,
                                  .k = 1,
                                  .micro_batch_size = 1,
                                  .caps = schedule::kfkb_caps(kStages, given.micro_batches, 1)};
