@@ -53,10 +53,9 @@ int share_of(const Size& size, const LinkView& view, int replica) {
 // schedule may gain a little from a longer time, but less than the scatter of measured times.)
 bool nowhere_faster(const schedule::PipelineModel& a, const schedule::PipelineModel& b) {
   for (std::size_t s = 0; s < a.stages.size(); ++s) {
-    const schedule::StageTime &x = a.stages[s], &y = b.stages[s];
-    if (x.forward < y.forward || x.backward < y.backward || x.backward_input < y.backward_input ||
-        x.backward_weights < y.backward_weights)
-      return false;
+    for (const auto time : kStageTimes) {
+      if (a.stages[s].*time < b.stages[s].*time) return false;
+    }
   }
   const auto slower = [](const schedule::LinkModel& x, const schedule::LinkModel& y) {
     return x.transfer >= y.transfer && x.latency >= y.latency;
@@ -238,9 +237,7 @@ schedule::PipelineModel model_of(const Size& size, const LinkView& view,
   if (!view.pipelines.empty()) {
     const auto& own = view.pipelines[static_cast<std::size_t>(replica)].stages;
     for (std::size_t s = 0; s < model.stages.size(); ++s) {
-      for (const auto time :
-           {&schedule::StageTime::forward, &schedule::StageTime::backward,
-            &schedule::StageTime::backward_input, &schedule::StageTime::backward_weights}) {
+      for (const auto time : kStageTimes) {
         model.stages[s].*time = in_ratio(size.stages[s].*time, own[s].*time, view.stages[s].*time);
       }
     }
@@ -351,9 +348,7 @@ std::vector<schedule::StageTime> slowest_stages(const std::vector<Replica>& repl
   for (const Replica& replica : replicas) {
     if (slowest.empty()) slowest = replica.stages;
     for (std::size_t s = 0; s < slowest.size(); ++s) {
-      for (const auto time :
-           {&schedule::StageTime::forward, &schedule::StageTime::backward,
-            &schedule::StageTime::backward_input, &schedule::StageTime::backward_weights}) {
+      for (const auto time : kStageTimes) {
         slowest[s].*time = std::max(slowest[s].*time, replica.stages[s].*time);
       }
     }

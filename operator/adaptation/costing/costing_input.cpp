@@ -129,9 +129,7 @@ std::vector<Size> other_sizes(const facts::Facts& facts, const planner::Model& m
     };
     for (std::size_t s = 0; s < input.stages.size(); ++s) {
       schedule::StageTime stage;
-      for (const auto time :
-           {&schedule::StageTime::forward, &schedule::StageTime::backward,
-            &schedule::StageTime::backward_input, &schedule::StageTime::backward_weights}) {
+      for (const auto time : kStageTimes) {
         stage.*time = scaled(input.stages[s].*time, other.stages[s].*time, costs.stages[s].*time);
       }
       result.stages.push_back(stage);

@@ -2,6 +2,7 @@
 // The input of a costing, and the memory between two of them.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -13,6 +14,11 @@
 #include "worker/schedule/validate.h"
 
 namespace weir::costing {
+
+// The times of a stage, for what is done with each.
+inline constexpr std::array kStageTimes = {
+    &schedule::StageTime::forward, &schedule::StageTime::backward,
+    &schedule::StageTime::backward_input, &schedule::StageTime::backward_weights};
 
 struct Replica {
   int micro_batches = 1;                    // share of the replica

@@ -29,9 +29,9 @@ def test_the_job_trains_and_says_what_it_trains(namespace):
     subprocess.run(["cc", "-std=c11", "-O2", "-shared", "-fPIC", "-I", lab.ROOT / "worker" / "stage" / "foreign", "-o", LIBRARY / "libtwo_layers.so",
                     lab.ROOT / "tests" / "plugin" / "two_layers.c", "-lm"], check=True)
     lab.apply(example("plugin", "libtwo_layers.so"), namespace=namespace)
-    info = f'weir_worker_info{{pipeline_namespace="{namespace}",pipeline_job="plugin"}}'
-    lab.wait_until("what the workers say of themselves", lambda: lab.prometheus(f"max_over_time({info}[2m])"), 120)
-    threads = [labels["threads"] for labels, _ in lab.prometheus(f"max_over_time({info}[2m])")]
+    info = f'max_over_time(weir_worker_info{{pipeline_namespace="{namespace}",pipeline_job="plugin"}}[2m])'
+    workers = lab.wait_until("what the workers say of themselves", lambda: lab.prometheus(info), 120)
+    threads = [labels["threads"] for labels, _ in workers]
     check(set(threads) == {"2"}, f"a request of 1100m gives two threads: {threads}")
     lab.kubectl("-n", namespace, "wait", "--for=condition=Complete", "ppj/plugin", "--timeout=180s", timeout=190)
     status = lab.job(namespace, "plugin")["status"]

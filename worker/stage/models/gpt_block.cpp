@@ -38,7 +38,6 @@ enum Held : unsigned char {  // the first ones and kStatistics lie where Kept sa
   kOutputGradient,
 };
 
-constexpr std::int64_t kFloat = sizeof(float);
 using ops::Element;
 
 class GptBlock final : public Layer {
@@ -169,13 +168,6 @@ class GptBlock final : public Layer {
   LayerInfo info_;
   std::vector<ParameterSpec> parameters_;
 };
-
-Element* kept(const KeptActivations& activations, Kept what) {
-  return activations.buffers[what].as<Element>();
-}
-float* kept_floats(const KeptActivations& activations, Kept what) {
-  return activations.buffers[what].as<float>();
-}
 
 void GptBlock::attention_part(const Pass& pass, const KeptActivations& activations, Element* wide,
                               float* scratch) const {
@@ -310,26 +302,25 @@ Status GptBlock::backward_weights(const Pass& pass, const KeptActivations& held)
   WEIR_TRY(const device::Buffer narrow_memory, tokens(pass, c));
   auto* wide = wide_memory.as<Element>();
   auto* narrow = narrow_memory.as<Element>();
-  const auto gradient = [&](Held what) { return held.buffers[what].as<Element>(); };
   const float* statistics = kept_floats(held, kStatistics);
   pass.ops.run(ops::GeluForward{static_cast<std::size_t>(r) * 4 * static_cast<std::size_t>(c),
                                 kept(held, kExpanded), wide});
   pass.ops.run(ops::LinearBackwardParameters{
-      {r, 4 * c, c}, wide, gradient(kOutputGradient), dw[kContractWeight], dw[kContractBias]});
+      {r, 4 * c, c}, wide, kept(held, kOutputGradient), dw[kContractWeight], dw[kContractBias]});
   pass.ops.run(ops::LayerNormApply{norm(pass), kept(held, kMiddle),
                                    statistics + 2 * std::ptrdiff_t{r}, w[kNorm2Weight],
                                    w[kNorm2Bias], narrow});
   pass.ops.run(ops::LinearBackwardParameters{
-      {r, c, 4 * c}, narrow, gradient(kExpandedGradient), dw[kExpandWeight], dw[kExpandBias]});
+      {r, c, 4 * c}, narrow, kept(held, kExpandedGradient), dw[kExpandWeight], dw[kExpandBias]});
   pass.ops.run(ops::LinearBackwardParameters{{r, c, c},
                                              kept(held, kAttended),
-                                             gradient(kMiddleGradient),
+                                             kept(held, kMiddleGradient),
                                              dw[kProjectWeight],
                                              dw[kProjectBias]});
   pass.ops.run(ops::LayerNormApply{norm(pass), kept(held, kInput), statistics, w[kNorm1Weight],
                                    w[kNorm1Bias], narrow});
   pass.ops.run(ops::LinearBackwardParameters{
-      {r, c, 3 * c}, narrow, gradient(kQkvGradient), dw[kQkvWeight], dw[kQkvBias]});
+      {r, c, 3 * c}, narrow, kept(held, kQkvGradient), dw[kQkvWeight], dw[kQkvBias]});
   return Unit{};
 }
 

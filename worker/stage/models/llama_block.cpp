@@ -36,7 +36,6 @@ enum Held : unsigned char {  // the first ones and kStatistics lie where Kept sa
   kOutputGradient,
 };
 
-constexpr std::int64_t kFloat = sizeof(float);
 using ops::Element;
 
 class LlamaBlock final : public Layer {
@@ -121,11 +120,10 @@ class LlamaBlock final : public Layer {
   Status backward_weights(const Pass& pass, const KeptActivations& held) const override {
     WEIR_TRY(const device::Buffer narrow, tokens(pass, narrow_));
     const Work work{.narrow = narrow};
-    const auto gradient = [&](Held what) { return held.buffers[what].as<Element>(); };
-    down_weights(pass, held, gradient(kOutputGradient), work);
-    gate_up_weights(pass, held, gradient(kGateUpGradient), work);
-    output_weights(pass, held, gradient(kMiddleGradient));
-    qkv_weights(pass, held, gradient(kQkvGradient), work);
+    down_weights(pass, held, kept(held, kOutputGradient), work);
+    gate_up_weights(pass, held, kept(held, kGateUpGradient), work);
+    output_weights(pass, held, kept(held, kMiddleGradient));
+    qkv_weights(pass, held, kept(held, kQkvGradient), work);
     return Unit{};
   }
 
@@ -228,13 +226,6 @@ class LlamaBlock final : public Layer {
   const LlamaWeights weights_;
   LayerInfo info_;
 };
-
-Element* kept(const KeptActivations& activations, Kept what) {
-  return activations.buffers[what].as<Element>();
-}
-float* kept_floats(const KeptActivations& activations, Kept what) {
-  return activations.buffers[what].as<float>();
-}
 
 // Returns qkv'. In backward, `first_time` is false: what has been turned in place is so already.
 Element* LlamaBlock::prepare(const Pass& pass, const KeptActivations& activations, const Work& work,
