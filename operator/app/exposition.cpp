@@ -35,6 +35,14 @@ void add_conditions(Family& family, const api::PipelineJob& job) {
   }
 }
 
+void add_reasons(Family& family, const api::PipelineJob& job) {
+  for (const api::Condition& condition : job.status.conditions) {
+    if (condition.reason.empty()) continue;
+    add(family, with(with(labels_of(job), "condition", condition.type), "reason", condition.reason),
+        1);
+  }
+}
+
 void add_links(Family& family, const JobFacts& facts) {
   // The worst direction and replica of each node pair, at most kWorstLinks of them.
   std::map<std::pair<std::string, std::string>, double> ratios;
@@ -63,6 +71,21 @@ double number_of(const std::string& text) {
   return value;
 }
 
+void add_gains(Family& family, const api::PipelineJob& job) {
+  const api::PlanStatus& plan = job.status.plan;
+  for (const auto& [gain, text] : {std::pair{"predicted", plan.predicted_gain_percent},
+                                   std::pair{"measured", plan.measured_gain_percent}}) {
+    if (!text.empty()) add(family, with(labels_of(job), "gain", gain), number_of(text));
+  }
+}
+
+void add_shares(Family& family, const api::PipelineJob& job) {
+  for (std::size_t replica = 0; replica < job.report.micro_batch_shares.size(); ++replica) {
+    add(family, with(labels_of(job), "replica", std::to_string(replica)),
+        job.report.micro_batch_shares[replica]);
+  }
+}
+
 struct TierOutcome {
   const char *event, *tier, *outcome;
 };
@@ -76,6 +99,8 @@ constexpr TierOutcome kChanges[] = {{"PlanRetuned", "retune", "applied"},
 
 std::vector<Family> job_families(const std::vector<JobFacts>& jobs, SystemTime now) {
   Family condition{"weir_job_condition", "Conditions of the job.", Type::kGauge, {}};
+  Family why{"weir_job_condition_reason", "Reasons of the job's conditions.", Type::kGauge, {}};
+  Family target{"weir_job_target_steps", "Steps that the job is to do.", Type::kGauge, {}};
   Family revision{"weir_job_plan_revision", "Newest plan.", Type::kGauge, {}};
   Family applied{"weir_job_plan_applied_revision", "Plan that the workers run.", Type::kGauge, {}};
   Family k{"weir_job_plan_k", "k of the newest plan.", Type::kGauge, {}};
@@ -84,6 +109,10 @@ std::vector<Family> job_families(const std::vector<JobFacts>& jobs, SystemTime n
                "How far a step is above what no order can beat.",
                Type::kGauge,
                {}};
+  Family trigger{"weir_job_plan_trigger", "What led to the newest plan.", Type::kGauge, {}};
+  Family gain{"weir_job_plan_gain_percent", "Gain of the newest plan.", Type::kGauge, {}};
+  Family share{
+      "weir_job_micro_batch_share", "Micro-batches of a replica in a step.", Type::kGauge, {}};
   Family age{"weir_job_metrics_age_seconds", "Age of the newest link sample.", Type::kGauge, {}};
   Family ratio{"weir_job_link_bandwidth_ratio",
                "Bandwidth now over baseline, worst links.",
@@ -94,6 +123,11 @@ std::vector<Family> job_families(const std::vector<JobFacts>& jobs, SystemTime n
     const api::PipelineJob& job = *facts.job;
     const api::PlanStatus& plan = job.status.plan;
     add_conditions(condition, job);
+    add_reasons(why, job);
+    add_shares(share, job);
+    if (job.report.total_steps > 0) {
+      add(target, labels_of(job), static_cast<double>(job.report.total_steps));
+    }
     std::map<std::string, int> counts;
     for (const reconcile::CauseRow& row : reconcile::kCauses) counts[row.name] = 0;
     for (const auto& each : job.status.restart_reasons) counts[each.reason] = each.count;
@@ -106,6 +140,8 @@ std::vector<Family> job_families(const std::vector<JobFacts>& jobs, SystemTime n
       add(applied, labels_of(job), static_cast<double>(plan.applied_revision));
       add(k, labels_of(job), plan.k);
       add(step, labels_of(job), number_of(plan.predicted_step_seconds));
+      if (!plan.trigger.empty()) add(trigger, with(labels_of(job), "trigger", plan.trigger), 1);
+      add_gains(gain, job);
       if (plan.bound_percent_simulated) {
         add(bound, with(labels_of(job), "step", "simulated"), *plan.bound_percent_simulated);
       }
@@ -118,7 +154,8 @@ std::vector<Family> job_families(const std::vector<JobFacts>& jobs, SystemTime n
     }
     add_links(ratio, facts);
   }
-  return {condition, revision, applied, k, step, bound, age, ratio, restarts};
+  return {condition, why,     target, revision, applied, k,     step,
+          bound,     trigger, gain,   share,    age,     ratio, restarts};
 }
 
 void PlanChanges::count(const api::PipelineJob& job, const std::string& event_reason) {

@@ -205,6 +205,11 @@ operator_app::JobFacts facts() {
   job->status.plan.predicted_step_seconds = "1.42";
   job->status.plan.bound_percent_simulated = 3;
   job->status.plan.bound_percent_measured = 5;
+  job->status.plan.trigger = "Retune";
+  job->status.plan.predicted_gain_percent = "26.1";
+  job->status.plan.measured_gain_percent = "26.7";
+  job->report.total_steps = 1000;
+  job->report.micro_batch_shares = {10, 6};
   estimator::Estimates estimates;
   estimates.last_sample = SystemTime{10s};
   estimator::LinkEstimate link;

@@ -20,6 +20,10 @@ JobFacts facts() {
   job->status.plan.k = 4;
   job->status.plan.predicted_step_seconds = "1.42";
   job->status.plan.bound_percent_measured = 5;
+  job->status.plan.trigger = "Retune";
+  job->status.plan.predicted_gain_percent = "26.1";
+  job->report.total_steps = 1000;
+  job->report.micro_batch_shares = {10, 6};
   return {job, {}};
 }
 estimator::LinkEstimate link(const std::string& to, double now, double baseline) {
@@ -63,6 +67,21 @@ TEST(JobFamilies, ShowPlanConditionAndRestarts) {
   const auto& condition = *find(families, "weir_job_condition");
   EXPECT_EQ(value_of(condition, "status", "True"), 1);
   EXPECT_EQ(value_of(condition, "status", "False"), 0);
+}
+
+TEST(JobFamilies, ShowReasonsTargetTriggerGainsAndShares) {
+  const auto families = job_families({facts()}, SystemTime{});
+
+  const auto& reason = *find(families, "weir_job_condition_reason");
+  EXPECT_EQ(value_of(reason, "reason", "Running"), 1);
+  EXPECT_EQ(find(families, "weir_job_target_steps")->samples.at(0).value, 1000);
+  EXPECT_EQ(value_of(*find(families, "weir_job_plan_trigger"), "trigger", "Retune"), 1);
+  const auto& gain = *find(families, "weir_job_plan_gain_percent");
+  EXPECT_EQ(value_of(gain, "gain", "predicted"), 26.1);
+  EXPECT_EQ(value_of(gain, "gain", "measured"), -1) << "not judged yet";
+  const auto& share = *find(families, "weir_job_micro_batch_share");
+  EXPECT_EQ(value_of(share, "replica", "0"), 10);
+  EXPECT_EQ(value_of(share, "replica", "1"), 6);
 }
 
 TEST(JobFamilies, ShowTheWorstOfEachPairOfNodes) {
