@@ -5,7 +5,6 @@
 Needs Debian's python3-yaml; the tests that need promtool (tests/cluster/build.sh) skip themselves without it.
 """
 import json
-import pathlib
 import re
 import shutil
 import subprocess
@@ -13,10 +12,11 @@ import sys
 import tempfile
 import unittest
 
+import boards
 import yaml
+from boards import ROOT, concrete, panels
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-DASHBOARDS = sorted((ROOT / "dashboards").glob("*.json"))
+DASHBOARDS = boards.PATHS
 RULES = sorted((ROOT / "dashboards" / "rules").glob("*.yaml"))
 
 # Metrics that only a running operator counts, with their labels. All others are in the recorded pages.
@@ -24,6 +24,7 @@ METRICS = {
     "weir_operator_info": {"version", "revision"},
     "weir_metrics_query_seconds": set(), "weir_metrics_query_errors_total": {"reason"},
     "weir_control_requests_total": {"endpoint", "code"}, "weir_control_polls": set(), "weir_control_certificate_errors_total": set(),
+    "weir_control_certificate_expiration_timestamp_seconds": set(),
     "weir_token_reviews_total": {"result"},
     "weir_reflector_relists_total": {"resource", "reason"}, "weir_reflector_drift_total": {"resource"},
     "leader_election_master_status": {"name"},
@@ -49,16 +50,10 @@ def find_promtool():
 PROMTOOL = find_promtool()
 
 
-def panels(dashboard):
-    for panel in dashboard["panels"]:
-        yield panel
-        yield from panel.get("panels", [])
-
-
 def queries():
     """(where, query) of every panel, annotation and rule, with Grafana's variables replaced."""
     for path in DASHBOARDS:
-        dashboard = json.loads(path.read_text())
+        dashboard = boards.load(path)
         for panel in panels(dashboard):
             for target in panel["targets"]:
                 yield f"{path.name}: {panel['title']}", concrete(target["expr"])
@@ -68,12 +63,6 @@ def queries():
         for group in yaml.safe_load(path.read_text())["groups"]:
             for rule in group["rules"]:
                 yield f"{path.name}: {rule.get('alert') or rule['record']}", rule["expr"]
-
-
-def concrete(expression):
-    for variable, value in (("$__rate_interval", "1m"), ("$__interval", "15s"), ("$__range", "1h"), ("$namespace", "team-a"), ("$job", "gpt")):
-        expression = expression.replace(variable, value)
-    return expression
 
 
 class Queries(unittest.TestCase):
@@ -103,28 +92,26 @@ class Dashboard(unittest.TestCase):
     def test_classic_schema(self):
         self.assertTrue(DASHBOARDS)
         for path in DASHBOARDS:
-            dashboard = json.loads(path.read_text())
+            dashboard = boards.load(path)
             self.assertGreaterEqual(dashboard["schemaVersion"], 39)
             self.assertRegex(dashboard["uid"], r"^[a-z0-9-]{1,40}$")
             self.assertNotIn("id", dashboard)
             self.assertTrue(dashboard["title"])
 
-    def test_panels_do_not_overlap_and_have_titles_units_and_sources(self):
+    def test_panels_have_ids_of_their_own_and_do_not_overlap(self):
         for path in DASHBOARDS:
-            taken, ids = {}, set()
-            for panel in panels(json.loads(path.read_text())):
-                where = f"{path.name}: {panel['title']}"
-                self.assertNotIn(panel["id"], ids, where)
-                ids.add(panel["id"])
-                self.assertTrue(panel["targets"], where)
-                position = panel["gridPos"]
-                self.assertLessEqual(position["x"] + position["w"], 24, where)
-                for x in range(position["x"], position["x"] + position["w"]):
-                    for y in range(position["y"], position["y"] + position["h"]):
-                        self.assertNotIn((x, y), taken, f"{where} lies on {taken.get((x, y))}")
-                        taken[x, y] = panel["title"]
-                for thing in (panel, *panel["targets"]):
-                    self.assertEqual(thing["datasource"], {"type": "prometheus", "uid": "${datasource}"}, where)
+            dashboard = boards.load(path)
+            ids = [panel["id"] for panel in dashboard["panels"]] + [panel["id"] for row in dashboard["panels"] for panel in row.get("panels", [])]
+            self.assertEqual(len(ids), len(set(ids)), path.name)
+            for open_panels in (dashboard["panels"], *(row["panels"] for row in dashboard["panels"] if row.get("panels"))):
+                taken = {}
+                for panel in open_panels:
+                    where, position = f"{path.name}: {panel['title']}", panel["gridPos"]
+                    self.assertLessEqual(position["x"] + position["w"], 24, where)
+                    for x in range(position["x"], position["x"] + position["w"]):
+                        for y in range(position["y"], position["y"] + position["h"]):
+                            self.assertNotIn((x, y), taken, f"{where} lies on {taken.get((x, y))}")
+                            taken[x, y] = panel["title"]
 
     def test_shows_what_the_issue_of_a_slow_link_needs(self):
         text = " ".join(query for _, query in queries())
@@ -135,10 +122,14 @@ class Dashboard(unittest.TestCase):
 
     def test_variables_are_used_and_defined(self):
         for path in DASHBOARDS:
-            dashboard = json.loads(path.read_text())
+            dashboard = boards.load(path)
             names = {variable["name"] for variable in dashboard["templating"]["list"]}
-            used = set(re.findall(r"\$\{?([a-z]+)\b", json.dumps(dashboard)))
-            self.assertEqual(names, used - {"__rate_interval", "__interval"})
+            self.assertEqual(names, set(re.findall(r"\$\{?([a-z]+)\b", json.dumps(dashboard))), path.name)
+
+    def test_links_lead_to_boards_that_exist(self):
+        uids = {boards.load(path)["uid"] for path in DASHBOARDS}
+        for path in DASHBOARDS:
+            self.assertLessEqual(set(re.findall(r"/d/([\w-]+)", path.read_text())), uids - {boards.load(path)["uid"]}, path.name)
 
 
 @unittest.skipUnless(PROMTOOL, "no promtool: tests/cluster/build.sh builds it")

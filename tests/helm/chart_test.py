@@ -7,6 +7,7 @@ Needs helm of tests/cluster/build.sh (or one in PATH) and Debian's python3-yaml;
 """
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -109,7 +110,8 @@ class Chart(unittest.TestCase):
 
     def test_the_packaged_chart_holds_the_crd_the_rules_and_the_dashboards(self):
         sources = {"files/pipelinejobs.weir.dev.yaml": ROOT / "crds" / "pipelinejobs.weir.dev.yaml"}
-        sources |= {f"files/dashboards/{f.relative_to(ROOT / 'dashboards')}": f for f in (ROOT / "dashboards").rglob("*.*")}
+        sources |= {f"files/dashboards/{f.relative_to(ROOT / 'dashboards')}": f for f in [*(ROOT / "dashboards").glob("*.json"),
+                                                                                          *(ROOT / "dashboards" / "rules").iterdir()]}
         with tempfile.TemporaryDirectory() as folder:
             done = helm("package", CHART, "-d", folder)
             self.assertEqual(done.returncode, 0, done.stderr)
@@ -328,13 +330,19 @@ class Chart(unittest.TestCase):
     @staticmethod
     def dashboards(objects, part):
         maps = [o for o in of_kind(objects, "ConfigMap") if "-dashboard-" in o["metadata"]["name"]]
-        assert len(maps) == 2
+        assert len(maps) == 3
         return {file if part == "file" else json.loads(text)[part] for o in maps for file, text in o["data"].items()}
 
     def test_rules_and_dashboards_ask_for_the_lease_of_their_release(self):
         text = json.dumps(render_as("other", "team-b", "--set", "dashboards.enabled=true,prometheusRule.enabled=true"))
         self.assertNotIn("weir-operator\\\"}", text)
         self.assertIn('leader_election_master_status{name=\\"other-operator\\",namespace=\\"team-b\\"}', text)
+
+    def test_links_between_dashboards_stay_in_the_release(self):
+        objects = render_as("other", "team-b", "--set", "dashboards.enabled=true")
+        texts = [text for o in of_kind(objects, "ConfigMap") if "-dashboard-" in o["metadata"]["name"] for text in o["data"].values()]
+        links = {uid for text in texts for uid in re.findall(r"/d/([\w-]+)", text)}
+        self.assertEqual(links, {json.loads(text)["uid"] for text in texts})
 
     def test_prometheus_headers_reach_operator_and_check(self):
         for _, pod in pods_of(render(VALUES[0], "--set-string", "prometheus.headers.X-Scope-OrgID=a|b,prometheus.headers.X-Other=c")):

@@ -2,6 +2,7 @@
 """What goes away while a job trains: the operator, Prometheus, a worker. One job serves all cases of this file."""
 import jobs
 import lab
+import panels
 from lab import check
 
 STEPS = 5000
@@ -36,6 +37,11 @@ def test_job_runs(namespace):
 def test_link_measurements_arrive(namespace):
     lab.wait_until("NetworkMetricsAvailable=True/Fresh", lambda: lab.condition(lab.job(namespace, "gpt"), "NetworkMetricsAvailable")["status"] == "True",
                    60, show=lambda: lab.show_condition(lab.job(namespace, "gpt"), "NetworkMetricsAvailable"))
+
+
+def test_each_panel_of_the_dashboards_has_data(namespace):
+    wait_steps(namespace, 20, 120)   # whole windows of rates
+    return panels.check_panels(namespace, "gpt")
 
 
 def test_training_goes_on_without_the_operator(namespace):

@@ -2,18 +2,15 @@
 """sync.mode Partial: two replicas of two stages, one of them on a node twice as slow; what the dashboards show of it; a worker that
 is killed; and Exact again, while the job runs."""
 import json
-import pathlib
 
 import jobs
 import lab
+import panels
 from lab import check
 
 SLOW_NODE = "n4"
 FORWARD, BACKWARD = 0.010, 0.020   # seconds of two layers; a stage has four
 NAME = "apart"
-LATER = ("weir_job_link_bandwidth_ratio",   # to baselines, which come every 5 min
-         "weir_job_plan_bound_percent")     # of replicas with exact sums: the last test asks for it
-DASHBOARDS = pathlib.Path(__file__).resolve().parents[3] / "dashboards"
 
 
 namespace_of_case = ""   # set by the first test
@@ -67,23 +64,8 @@ def test_a_slow_replica_does_fewer_steps_and_holds_nobody(namespace):
     return f"own steps {done}; sync {sync}"
 
 
-def queries(dashboard):
-    for panel in dashboard["panels"]:
-        for target in panel["targets"]:
-            yield panel["title"], target["expr"]
-
-
 def test_each_panel_of_the_dashboards_has_data(namespace):
-    empty, seen = [], 0
-    for path in sorted(DASHBOARDS.glob("*.json")):
-        for title, query in queries(json.loads(path.read_text())):
-            for variable, text in (("$__rate_interval", "15s"), ("$namespace", namespace), ("$job", NAME)):
-                query = query.replace(variable, text)
-            seen += 1
-            if not any(name in query for name in LATER) and not lab.prometheus(query):
-                empty.append(f"{path.name}: {title}: {query}")
-    check(not empty, "no data: " + "; ".join(empty))
-    return f"{seen} queries"
+    return panels.check_panels(namespace, NAME, "replicas", "partial")
 
 
 def test_the_others_go_on_while_a_lost_worker_comes_back(namespace):

@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The board of one PipelineJob. Each row is a question of its user; only the first is open."""
+from blocks import Board, annotation, bars, lines, of_query, override, stat, steps, table, target, timeline, variable, words
+
+JOB = 'pipeline_namespace="$namespace",pipeline_job="$pipelinejob"'
+KEY = "pipeline_namespace, pipeline_job"
+
+
+def of(metric, after="", **labels):
+    """The metric of this job, with what follows the selector; a value that begins with ~ is a regular expression."""
+    more = "".join(f',{name}=~"{value[1:]}"' if value.startswith("~") else f',{name}="{value}"' for name, value in labels.items())
+    return f"{metric}{{{JOB}{more}}}{after}"
+
+
+def rate(metric, **labels):
+    return f"rate({of(metric, '[$__rate_interval]', **labels)})"
+
+
+def increase(metric, window="$__range"):
+    return f"increase({of(metric, f'[{window}]')})"
+
+
+def condition(kind, after=""):
+    return f"max({of('weir_job_condition', after, condition=kind, status='True')})"
+
+
+def reason(kind):
+    """The reason of a condition as label, with 1 if the condition is true, else 0."""
+    return f"max by (reason) ({of('weir_job_condition_reason', condition=kind)}) * on () group_left () {condition(kind)}"
+
+
+STEP_TIME = f"max({rate('weir_iteration_seconds_sum')} / ({rate('weir_iteration_seconds_count')} > 0))"
+STEPS_A_SECOND = f"max({rate('weir_iteration_seconds_count')})"
+REPLICAS = f"count(count by (replica) ({of('weir_sync_staleness')}))"
+REPLICATED = f"and on () ({REPLICAS} > 1)"
+
+
+# --- is it healthy ----------------------------------------------------------------------------------------------------
+
+def health():
+    predicted = f"max({of('weir_job_plan_predicted_step_seconds')})"
+    bound = of("weir_job_plan_bound_percent", step="simulated")
+    return (
+        stat("State", "Does it train? The reason of condition Ready, as in column STATE of `kubectl get ppj`.", [target(reason("Ready"), "{{reason}}")],
+             5, thresholds=steps(("red", None), ("green", 1)), text="name", noValue="the operator does not tell"),
+        stat("Slower than planned?", "The reason of condition Degraded. Orange: something costs time now, and the reason names it; "
+             "`kubectl describe ppj` has its sentence.", [target(reason("Degraded"), "{{reason}}")],
+             5, thresholds=steps(("green", None), ("orange", 1)), text="name", noValue="the operator does not tell"),
+        stat("Above the bound", "How much longer a measured step takes than no order of tasks on these devices and links could beat. What is left is "
+             "the bubble of the schedule, slow links, and waiting.", [target(f"max({of('weir_job_plan_bound_percent', step='measured')})", "above the bound")],
+             4, unit="percent", decimals=0, thresholds=steps(("green", None), ("yellow", 20), ("orange", 40)), noValue="not known yet"),
+        stat("Progress", "Completed steps, and how many the job is to do.",
+             [target(f"max({of('weir_step')})", "steps done"), target(f"max({of('weir_job_target_steps')})", "of")], 4, noValue="no step yet"),
+        stat("Time left", "At the present rate of steps.", [target(
+            f"clamp_min(max({of('weir_job_target_steps')}) - max({of('weir_step')}), 0) / ({STEPS_A_SECOND} > 0)", "left")],
+             3, unit="dtdurations", decimals=0, noValue="no step now"),
+        stat("Throughput", "Samples of completed steps, all replicas together.", [target(f"sum({rate('weir_samples_total')})", "samples")],
+             3, unit="none", decimals=1, noValue="no step yet"),
+        lines("Time of a step", "Measured by the workers; predicted by the operator's simulator for the plan in force; and the bound that no order of tasks can "
+              "beat. Measured above predicted: the network or a device has changed. Predicted above bound: the schedule's bubble.",
+              [target(STEP_TIME, "measured"), target(predicted, "predicted"),
+               target(f"{predicted} / (1 + max({bound}) / 100)", "bound of any order")],
+              14, 9, "s", noValue="no step in this time", overrides=[
+                  override("measured", color={"mode": "fixed", "fixedColor": "blue"}, custom__lineWidth=2),
+                  override("predicted", color={"mode": "fixed", "fixedColor": "orange"}, custom__lineStyle={"fill": "dash", "dash": [8, 6]}),
+                  override("bound of any order", color={"mode": "fixed", "fixedColor": "green"}, custom__lineStyle={"fill": "dot", "dash": [2, 6]})]),
+        lines("How far from the bound", "The same in percent: the step that the simulator expects of this plan, and the measured one. A job with sync.mode Partial has "
+              "no single step to compare.", [target(f"max by (step) ({of('weir_job_plan_bound_percent')})", "{{step}}")], 10, 9, "percent", min=0,
+              overrides=[override("measured", color={"mode": "fixed", "fixedColor": "blue"}), override("simulated", color={"mode": "fixed", "fixedColor": "orange"})],
+              noValue="not known yet"),
+    )
+
+
+# --- what the operator did --------------------------------------------------------------------------------------------
+
+REVISION = f'count_values by ({KEY}) ("revision", max by ({KEY}) ({of("weir_job_plan_applied_revision")} > 0))'
+K = f'count_values by ({KEY}) ("k", max by ({KEY}) ({of("weir_job_plan_k")}))'
+IN_RANGE = "[$__range:$__interval]"
+
+
+def gain(kind):
+    return f"max({of('weir_job_plan_gain_percent', gain=kind)})"
+
+
+def of_revision(value, over="last_over_time"):
+    """A value by the revision that was in force, over the range of the board."""
+    return f"max by (revision) ({over}(({REVISION} * on () group_left () {value}){IN_RANGE}))"
+
+
+def operator_row():
+    state = {"Ready": ("not training", "red", "training", "green"), "Degraded": ("as planned", "green", "slower than planned", "orange"),
+             "ReplanInProgress": ("no change under way", "transparent", "new plan on its way", "blue"),
+             "NetworkMetricsAvailable": ("links not measured", "yellow", "links measured", "green"),
+             "Suspended": ("not suspended", "transparent", "suspended", "purple")}
+    return (
+        timeline("State of the job", "Conditions of the job over time; `crds/README.md` of Weir says what each means.",
+                 [target(f"max by (condition) ({of('weir_job_condition', status='True', condition='~' + '|'.join(state))})", "{{condition}}")],
+                 height=7, noValue="the operator does not tell", overrides=[override(name, mappings=[words(_0=(no, of_no), _1=(yes, of_yes))]) for name, (no, of_no, yes, of_yes) in state.items()]),
+        timeline("Plans", "The plan in force, its k (groups of kFkB: k = 1 is 1F1B), and the gain in throughput over the plan before: as predicted when it was chosen, and as measured later.",
+                 [target(f"max({of('weir_job_plan_applied_revision')})", "plan"), target(f"max({of('weir_plan_k')})", "k"),
+                  target(gain("predicted"), "predicted gain"), target(gain("measured"), "measured gain")],
+                 height=6, color={"mode": "palette-classic"}, noValue="no plan yet",
+                 overrides=[of_query("A", color={"mode": "fixed", "fixedColor": "blue"}), of_query("B", color={"mode": "fixed", "fixedColor": "purple"}),
+                            of_query("C", unit="percent", decimals=1, color={"mode": "fixed", "fixedColor": "orange"}),
+                            of_query("D", unit="percent", decimals=1, color={"mode": "fixed", "fixedColor": "green"})]),
+        table("Plans and their gains", "Each plan that was in force in this time. A gain is more throughput than with the plan before; empty: not predicted (the first plan, a restart) or not judged yet.",
+              [("in force since", of_revision("vector(1) * time() * 1000", "min_over_time"), {"unit": "dateTimeAsIso"}),
+               ("k", of_revision(f"max({of('weir_job_plan_k')})"), {"unit": "none"}),
+               ("step predicted", of_revision(f"max({of('weir_job_plan_predicted_step_seconds')})"), {"unit": "s"}),
+               ("gain predicted", of_revision(gain("predicted")), {"unit": "percent", "decimals": 1}),
+               ("gain measured", of_revision(gain("measured")), {"unit": "percent", "decimals": 1})],
+              15, 8, keys=[("revision", "plan")], sort="in force since", descending=True, noValue="–"),
+        lines("Changes", "Plans by what happened to them: applied, refused by the workers, rolled back because they were worse, or proposed only (adaptation.mode Observe).",
+              [target(f'sum by (tier, outcome) ({increase("weir_job_plan_changes_total", "$__rate_interval")}) > 0', "{{tier}} {{outcome}}")],
+              9, 8, "none", bars=True, min=0, decimals=0, noValue="No plan was changed in this time."),
+    )
+
+
+# --- which link -------------------------------------------------------------------------------------------------------
+
+RATIO = f"min by (from_node, to_node) ({of('weir_job_link_bandwidth_ratio')})"
+LINK = "replica, link, dir, from_node, to_node"
+
+
+def by_link(metric, more=""):
+    return f"sum by ({more}{LINK}) ({rate(metric)})"
+
+
+BANDWIDTH = f"8 * {by_link('weir_link_bytes_total')} / ({by_link('weir_link_busy_seconds_total')} > 0)"
+
+
+def link_row():
+    worst = f"bottomk(10, min by (from_node, to_node) (avg_over_time({of('weir_job_link_bandwidth_ratio')}[$__range] @ end())))"
+    colours = steps(("dark-red", None), ("red", 0.25), ("orange", 0.5), ("yellow", 0.7), ("green", 0.85))
+    return (
+        stat("Slowest link now", "The smallest part of its usual bandwidth that a link has now. It costs time only if the plan cannot hide it: see whether the job is slower than planned.",
+             [target(f"clamp_max(min({of('weir_job_link_bandwidth_ratio')}), 1)", "of its usual")], 5, unit="percentunit", decimals=0, thresholds=colours,
+             noValue="no link has a usual bandwidth yet"),
+        stat("Links below half", "Pairs of nodes with less than half of their usual bandwidth.", [target(
+            f"count({RATIO} < 0.5) or vector(0)", "links")], 5, thresholds=steps(("green", None), ("orange", 1))),
+        stat("Age of the measurements", "Time since the newest sample that the operator has of a link. It retunes with fresh ones only.",
+             [target(f"max({of('weir_job_metrics_age_seconds')})", "age")], 5, unit="s", decimals=0, thresholds=steps(("green", None), ("orange", 30), ("red", 60)),
+             noValue="no link was measured"),
+        stat("Largest round trip", "Of all links; the smallest of the last 16 messages of each.", [target(f"max({of('weir_link_rtt_seconds')} > 0)", "round trip")], 5, unit="s",
+             noValue="no link was measured"),
+        stat("Bytes on the links", "Payload of timed transfers, all links together.", [target(f"8 * sum({rate('weir_link_bytes_total')})", "rate")], 4, unit="bps",
+             noValue="no link was measured"),
+        timeline("Bandwidth of links against usual", "The ten pairs of nodes with the least of their usual bandwidth over this time, in the worse direction. 100 %: as usual or better. "
+                 "The operator knows what is usual after five minutes.",
+                 [target(f"clamp_max({RATIO}, 1) and on (from_node, to_node) {worst}", "{{from_node}} to {{to_node}}")],
+                 height=9, unit="percentunit", decimals=0, color={"mode": "thresholds"}, thresholds=colours, min=0, max=1,
+                 noValue="No link has a usual bandwidth yet: the operator knows it after five minutes."),
+        lines("The ten slowest links", "Bytes per second while bytes were on their way, so that an idle pipeline does not lower it. Free links scatter: many of their messages arrive in one piece, which tells nothing.",
+              [target(f"bottomk(10, {BANDWIDTH})", "{{link}} {{dir}} of replica {{replica}}, {{from_node}} to {{to_node}}")], 12, 9, "bps", log=True, noValue="no transfer was timed"),
+        table("The ten slowest links now", "fwd: activations, bwd: gradients, sync: between replicas, which tell no message times. Message: time of one, 99 % are faster.",
+              [("bandwidth", f"bottomk(10, {BANDWIDTH})", {"unit": "bps"}),
+               ("message p99", f"(histogram_quantile(0.99, {by_link('weir_link_transfer_seconds_bucket', 'le, ')}) > 0) and on ({LINK}) bottomk(10, {BANDWIDTH})", {"unit": "s"}),
+               ("round trip", f"(max by ({LINK}) ({of('weir_link_rtt_seconds')}) > 0) and on ({LINK}) bottomk(10, {BANDWIDTH})", {"unit": "s"})],
+              12, 9, keys=[("link", "link"), ("dir", "direction"), ("replica", "replica"), ("from_node", "from"), ("to_node", "to")], sort="bandwidth", noValue="–"),
+    )
+
+
+# --- where the time goes ----------------------------------------------------------------------------------------------
+
+OPS = {"F": ("forward", "green"), "B": ("backward", "blue"), "W": ("gradients of weights", "purple"), "O": ("optimizer", "dark-green")}
+CAUSES = {"wait_fwd": ("waits for activations", "yellow"), "wait_bwd": ("waits for gradients", "orange"), "credit": ("waits for a slot of the peer", "red"),
+          "sync": ("waits for replicas", "dark-red")}
+A_STEP = f"(avg({rate('weir_iteration_seconds_count')}) > 0)"
+
+
+def time_row():
+    parts = [target(f"avg by (op) ({rate('weir_stage_op_seconds_sum', stage='$stage')}) / on () group_left () {A_STEP}", "{{op}}"),
+             target(f"avg by (cause) ({rate('weir_stage_idle_seconds_total', stage='$stage')}) / on () group_left () {A_STEP}", "{{cause}}"),
+             target(f"clamp_min(1 - sum(avg by (op) ({rate('weir_stage_op_seconds_sum', stage='$stage')})) - sum(avg by (cause) ({rate('weir_stage_idle_seconds_total', stage='$stage')})), 0) / {A_STEP}",
+                    "everything else")]
+    names = [override(name, displayName=text, color={"mode": "fixed", "fixedColor": colour}) for name, (text, colour) in (OPS | CAUSES).items()]
+    op = {letter: f"sum by (stage) ({rate('weir_stage_op_seconds_sum', op=letter)}) / (sum by (stage) ({rate('weir_stage_op_seconds_count', op=letter)}) > 0)"
+          for letter in OPS}
+    compute = f"sum by (stage) ({rate('weir_stage_op_seconds_sum')}) / count by (stage) ({of('weir_inflight_peak')})"
+    return (
+        lines("A step of stage $stage", "What a worker of the chosen stage does in a step, mean over the replicas; the parts add up to the time of a step. Waiting for activations or gradients is the bubble of the schedule, "
+              "a slow link, or a slower stage. Everything else: dispatch, data, saves, validation, a change of plan.",
+              parts, 14, 11, "s", stacked=True, legend="table", min=0,
+              overrides=[*names, override("everything else", color={"mode": "fixed", "fixedColor": "#808080"})], noValue="no step in this time"),
+        bars("Stages that compute most", "Part of its time that a stage computes, mean over the replicas: the largest is the bottleneck, the others wait for it. At most ten.",
+             [target(f"topk(10, {compute})", "stage {{stage}}", instant=True)], 10, 11, "percentunit", decimals=1, min=0, max=1, noValue="no step now"),
+        table("Stages", "Time of one micro-batch, by operation: forward, backward (of split backwards the gradient of the input), gradients of weights, optimizer (a step). "
+              "Cap: most micro-batches that may be in flight; peak: most that were.",
+              [("computes", compute, {"unit": "percentunit", "decimals": 1}),
+               *[(OPS[letter][0], op[letter], {"unit": "s"}) for letter in OPS],
+               ("cap", f"max by (stage) ({of('weir_plan_cap')} * on (worker) group_left (stage) (0 * {of('weir_inflight_peak')} + 1))", {"unit": "none"}),
+               ("peak", f"max by (stage) ({of('weir_inflight_peak')})", {"unit": "none"})],
+              24, 8, keys=[("stage", "stage")], sort="computes", descending=True, noValue="–"),
+    )
+
+
+# --- does it learn ----------------------------------------------------------------------------------------------------
+
+def learning_row():
+    return (
+        lines("Loss", "Of the last step, and of the last validation where the job validates (`--validation-interval`).",
+              [target(f"max({of('weir_loss')})", "training"), target(f"avg({of('weir_validation_loss')})", "validation")], 12, 9, "none", decimals=2, noValue="no step in this time"),
+        lines("Tokens", "Tokens of completed steps, all replicas together.", [target(f"sum({rate('weir_tokens_total')})", "tokens per second")], 8, 9, "none", min=0,
+              noValue="no step in this time"),
+        stat("Skipped steps", "Steps in this time that changed no parameter, because loss or gradient was no finite number. Many in a row end the job as diverged.",
+             [target(f"max({increase('weir_skipped_steps_total')})", "skipped", instant=True)], 4, 9, decimals=0, thresholds=steps(("green", None), ("red", 1)),
+             noValue="no step in this time"),
+    )
+
+
+# --- checkpoints and recovery -----------------------------------------------------------------------------------------
+
+def recovery_row():
+    none = "This job saves no checkpoint."
+    saves = rate("weir_checkpoint_seconds_bucket")
+    return (
+        stat("Steps since a checkpoint", "What a restart of the whole job would do again.", [target(f"max({of('weir_step')}) - max({of('weir_checkpoint_last_step')})", "steps")], 6, noValue=none),
+        stat("Failed saves", "Saves in this time that came to nothing. Training goes on; the log of worker 0 says why.",
+             [target(f"max({increase('weir_checkpoint_failures_total')})", "failed", instant=True)], 6, decimals=0, thresholds=steps(("green", None), ("red", 1)),
+             noValue="no worker told in this time"),
+        stat("Restarts", "In this time, of one worker or all.", [target(f"sum(max by (reason) ({increase('weir_job_restarts_total')}))", "restarts", instant=True)], 6, decimals=0,
+             thresholds=steps(("green", None), ("orange", 1)), noValue="the operator does not tell"),
+        stat("Generations joined", "How often a worker entered a new set of members, cut or map of ranks after its first, in this time: the most of any worker.",
+             [target(f"max({increase('weir_rejoins_total')})", "joined", instant=True)], 6, decimals=0, noValue="no worker told in this time"),
+        lines("Time of a save", "From the copy of the parameters until a worker's files lie on disk; training goes on meanwhile.",
+              [target(f"histogram_quantile(0.5, sum by (le) ({saves}))", "median"), target(f"histogram_quantile(0.99, sum by (le) ({saves}))", "99 % are faster")], 12, 8, "s", min=0,
+              noValue=none),
+        lines("Restarts by cause", "Only causes that happened.", [target(
+            f"sum by (reason) (max by (reason) ({increase('weir_job_restarts_total', '$__rate_interval')})) > 0", "{{reason}}")], 12, 8, "none", bars=True, min=0, decimals=0,
+              noValue="Nothing restarted in this time."),
+    )
+
+
+# --- replicas ---------------------------------------------------------------------------------------------------------
+
+def replica_row():
+    one = "This job has one replica."
+    partial = "Only with sync.mode Partial."
+    # No division where the first stage has just moved: the new counter has not seen the whole window.
+    whole = f"and on (worker) rate({of('weir_replica_step_seconds_total', '[$__rate_interval] offset $__rate_interval')})"
+    own = f"{rate('weir_replica_step_seconds_total')} / on (worker) group_left () ({rate('weir_iteration_seconds_count')} > 0) {whole}"
+    group = f"sum({rate('weir_sync_group_size_sum')}) / (sum({rate('weir_sync_group_size_count')}) > 0)"
+    return (
+        lines("Own time of a step: the ten slowest replicas", "Without waiting for others. A gap: the first stage of a replica has just moved.",
+              [target(f"topk(10, max by (replica) ({own})) {REPLICATED}", "replica {{replica}}")], 12, 8, "s", noValue=one),
+        lines("Waiting for other replicas", "Part of their time that workers wait for sums or averages: mean and the most of any worker.",
+              [target(f"avg(sum by (worker) ({rate('weir_sync_wait_seconds_total')})) {REPLICATED}", "mean"),
+               target(f"max(sum by (worker) ({rate('weir_sync_wait_seconds_total')})) {REPLICATED}", "most")], 12, 8, "percentunit", min=0, noValue=one),
+        lines("Steps done together", "Rounds of all replicas: exact: with sums over all; partial: an average over some; single: alone.",
+              [target(f"(sum by (kind) ({rate('weir_sync_rounds_total')}) > 0) {REPLICATED}", "{{kind}}")], 8, 8, "ops", min=0, noValue=one),
+        lines("Replicas in an average", "Mean size of the groups.", [target(f"{group} {REPLICATED}", "replicas")], 8, 8, "none", min=0, noValue=partial),
+        lines("Ahead of the slowest replica", "Steps, at the last average: the most and the mean of all replicas.",
+              [target(f"max({of('weir_sync_staleness')}) {REPLICATED}", "most"), target(f"avg({of('weir_sync_staleness')}) {REPLICATED}", "mean")], 8, 8, "none", min=0, noValue=one),
+        bars("Micro-batches of a step", "Shares by speed; the ten smallest.", [target(f"bottomk(10, max by (replica) ({of('weir_job_micro_batch_share')}))", "replica {{replica}}", instant=True)],
+             12, 8, "none", min=0, noValue="All replicas have equal shares, or this job has one replica."),
+        lines("Bandwidth to other replicas: the ten slowest", "While all took part in the sums; with sync.mode Partial that of a replica's node.",
+              [target(f"8 * bottomk(10, max by (replica) ({of('weir_sync_bus_bandwidth')}))", "replica {{replica}}")], 12, 8, "bps", min=0, noValue="No sum between replicas was timed."),
+    )
+
+
+# --- workers and devices ----------------------------------------------------------------------------------------------
+
+def worker_row():
+    info = of("weir_worker_info")
+    mine = f"* on (instance, job) group_left (worker) {info}"
+    return (
+        table("Workers", "All pods of the job. emulated: compute is slept, for tests. Threads: that compute on the device cpu.", [("is", info, {})], 24, 9,
+              keys=[("worker", "worker"), ("stage", "stage"), ("replica", "replica"), ("worker_group", "group"), ("node_name", "node"), ("device", "device"), ("transport", "transport"),
+                    ("threads", "threads"), ("emulated", "emulated"), ("version", "version")],
+              hidden=("__name__", "pipeline_namespace", "pipeline_job", "instance", "job", "namespace", "pod", "container", "endpoint", "node", "service", "Value"), sort="stage",
+              noValue="no worker tells of itself"),
+        lines("Free memory: the ten with least", "Of the device; on a CPU, of the container.", [target(f"bottomk(10, min by (worker) ({of('weir_gpu_free_bytes')}))", "{{worker}}")], 12, 8, "bytes", min=0,
+              noValue="no worker told in this time"),
+        lines("Activations: the ten with most", "Most bytes kept from a forward to the end of its backward since the stage was built.",
+              [target(f"topk(10, max by (worker) ({of('weir_activation_bytes_peak')}))", "{{worker}}")], 12, 8, "bytes", min=0, noValue="no worker told in this time"),
+        lines("Processors of the ten busiest workers", "Seconds of CPU a second.", [target(f"topk(10, max by (worker) (rate(process_cpu_seconds_total[$__rate_interval]) {mine}))", "{{worker}}")],
+              8, 8, "none", min=0, noValue="no worker told in this time"),
+        lines("Memory of the ten largest workers", "Resident memory of the program.", [target(f"topk(10, max by (worker) (process_resident_memory_bytes {mine}))", "{{worker}}")], 8, 8, "bytes", min=0,
+              noValue="no worker told in this time"),
+        lines("Time in NCCL", "Of all senders: on the network, waiting for the peer, waiting for the own GPU.",
+              [target(f"sum by (state) ({rate('weir_link_nccl_seconds_total', state='~network|peer|gpu')})", "{{state}}")], 8, 8, "s", stacked=True, min=0,
+              noValue="Only with network.transport NCCL."),
+    )
+
+
+def degraded(after=""):
+    return f"max by (reason) ({of('weir_job_condition_reason', after, condition='Degraded')}) and on () ({condition('Degraded', after)} == 1)"
+
+
+def board():
+    before = "[10m] offset $__interval"   # a scrape may fail
+    plan = (f"{REVISION} * on ({KEY}) group_left (k) {K} * on ({KEY}) group_left (trigger) max by ({KEY}, trigger) ({of('weir_job_plan_trigger')}) "
+            f"unless on (revision) count_values(\"revision\", max(last_over_time({of('weir_job_plan_applied_revision', before)})))")
+    restarted = f"max by (reason) ({of('weir_job_restarts_total')}) - max by (reason) (last_over_time({of('weir_job_restarts_total', before)})) > 0"
+    made = Board(
+        "weir-pipelinejob", "Weir / PipelineJob", "One PipelineJob: is it healthy, what did the operator do, which link is slow, where does the time go.", "10s", "now-30m", ["weir", "training"],
+        [variable("namespace", "Namespace", "label_values(weir_job_condition, pipeline_namespace)"),
+         variable("pipelinejob", "Job", 'label_values(weir_job_condition{pipeline_namespace="$namespace"}, pipeline_job)'),
+         variable("stage", "Stage", f"label_values({of('weir_inflight_peak')}, stage)", sort=3),
+         variable("replicas", "Replicas", f"query_result({REPLICAS})", regex=r"/ (\d+) \d+/", hidden=True)],
+        [annotation("Plans", "blue", plan, "Plan {{revision}} is in force: k = {{k}} ({{trigger}})"),
+         annotation("Slower than planned", "orange", f"{degraded()} unless on (reason) ({degraded(' offset $__interval')})", "The job is slower than planned: {{reason}}"),
+         annotation("Restarts", "red", restarted, "The job restarted: {{reason}}")],
+        [("All jobs", "/d/weir-fleet", "Jobs, worst first"), ("Operator", "/d/weir-operator", "What the operator does")])
+    made.row("Is it healthy, and how far from the bound?", *health(), collapsed=False)
+    made.row("What did the operator do, and what did it bring?", *operator_row())
+    made.row("Which link is slow?", *link_row())
+    made.row("Where does the time of stage $stage go?", *time_row())
+    made.row("Does it learn?", *learning_row())
+    made.row("Checkpoints and recovery", *recovery_row())
+    made.row("Replicas: $replicas", *replica_row())
+    made.row("Workers, memory and devices", *worker_row())
+    return made
