@@ -55,9 +55,9 @@ class Case(unittest.TestCase):
         """Losses and hashes of a run on several workers; k changes while it trains."""
         with Workers(self.folder / name, [*words, f"--checkpoint-dir={self.folder / name}-saved"], layers=LAYERS, k=k[0], micro_batches=MICRO_BATCHES,
                      **of) as workers:
-            for i, wider in enumerate(k[1:], 1):
-                workers.all[-1].reaches(5 * i)
-                workers.write(layers=LAYERS, k=wider, micro_batches=MICRO_BATCHES, revision=i + 1, trigger="Retune", **of)
+            for revision, wider in enumerate(k[1:], 2):
+                workers.all[-1].adopts(revision - 1)
+                workers.write(layers=LAYERS, k=wider, micro_batches=MICRO_BATCHES, revision=revision, trigger="Retune", **of)
             workers.wait()
             if len(k) > 1:
                 self.assertEqual({step["epoch"] for step in workers.all[-1].steps()}, set(range(1, len(k) + 1)))

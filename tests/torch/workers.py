@@ -72,11 +72,18 @@ class Process:
         return [step["loss_hex"] for step in self.steps()]
 
     def reaches(self, count):
+        self.comes_to(lambda steps: len(steps) >= count, f"{count} steps")
+
+    def adopts(self, epoch):
+        """Waits for a step of that plan. A plan that is written before replaces the one that no worker has adopted yet."""
+        self.comes_to(lambda steps: steps and steps[-1]["epoch"] >= epoch, f"a step of plan {epoch}")
+
+    def comes_to(self, condition, wanted):
         def done():
             if self.process.poll() not in (None, 0):
                 raise AssertionError(f"ended with {self.process.returncode}: {self.errors()[-2000:]}")
-            return len(self.steps()) >= count
-        until(done, f"{count} steps; {self.errors()[-1500:]}")
+            return condition(self.steps())
+        until(done, f"{wanted}; {self.errors()[-1500:]}")
 
     def says(self, text):
         until(lambda: text in self.errors(), f"{text!r} in {self.errors()[-1500:]}")
