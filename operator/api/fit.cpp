@@ -15,7 +15,7 @@ constexpr std::size_t kMostSelector = 4096, kMostReason = 64, kMostNumber = 32, 
 constexpr std::size_t kMostCauses = 32, kMostGroups = 16, kMostGroupName = 12;
 constexpr std::size_t kMostPendingReason = 1024, kMostNodes = 16, kMostNodeReason = 256;
 constexpr std::size_t kMostObjectName = 253, kMostStages = 256, kMostLinks = 16, kMostShares = 256;
-constexpr std::size_t kMostSplit = 128;
+constexpr std::size_t kMostSplit = 128, kMostModelText = 256, kMostFolder = 4096;
 
 void shorten(std::string& text, std::size_t limit) {
   if (text.size() > limit) text = cut(text, limit);
@@ -40,6 +40,11 @@ std::string cut(const std::string& text, std::size_t limit) {
   return text.substr(0, end);
 }
 
+void fit(ModelStatus& model) {
+  shorten({&model.name, &model.engine}, kMostModelText);
+  shorten(model.exported, kMostFolder);
+}
+
 void fit(JobStatus& status) {
   shorten(status.conditions, kMostConditions);
   for (Condition& each : status.conditions) {
@@ -50,7 +55,7 @@ void fit(JobStatus& status) {
   }
   shorten(status.selector, kMostSelector);
   shorten({&status.workers_summary, &status.gang_provider}, kMostNumber);
-  shorten({&status.model.name, &status.model.engine}, kMostNodeReason);
+  fit(status.model);
   shorten(status.template_hash, kMostHash);
   shorten(status.last_restart_reason, kMostReason);
   shorten(status.restart_reasons, kMostCauses);

@@ -17,6 +17,7 @@ std::string cut(const std::string& text, std::size_t limit);
 
 // Cuts texts, shortens lists and clamps numbers that are beyond their limits.
 void fit(JobStatus& status);
+void fit(ModelStatus& model);
 void fit(ReportStatus& status);
 
 }  // namespace weir::api

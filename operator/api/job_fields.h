@@ -286,6 +286,7 @@ void fields(const auto& io, Same<ModelStatus> auto& model) {
   io("layers", model.layers);
   io("parameters", model.parameters);
   io("engine", model.engine);
+  io("exported", model.exported);
 }
 void fields(const auto& io, Same<RestartCount> auto& count) {
   io.always("reason", count.reason);
@@ -328,7 +329,7 @@ void fields(const auto& io, Same<JobStatus> auto& status) {
   io("workersSummary", status.workers_summary);
   io("templateHash", status.template_hash);
   io("gangProvider", status.gang_provider);
-  if (io.kReads || status.model.parameters > 0) io("model", status.model);
+  if (io.kReads || status.model != ModelStatus{}) io("model", status.model);
   if (io.kReads || status.plan.revision > 0) io("plan", status.plan);
   if (io.kReads || status.retune_last_change || status.retune_cooldown_seconds != 0) {
     io("adaptation.retune.cooldownSeconds", status.retune_cooldown_seconds);

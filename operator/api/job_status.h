@@ -50,6 +50,7 @@ struct ModelStatus {
   std::string name, engine;
   int layers = 0;
   std::int64_t parameters = 0;  // their number; 0 = nothing is known of the model
+  std::string exported;         // the folder of Hugging Face that holds the trained model
   bool operator==(const ModelStatus&) const = default;
 };
 

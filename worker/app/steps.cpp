@@ -385,6 +385,8 @@ Outcome export_last(const State& state) {
   if (!exported) return Failure{Exit::kCheckpoint, exported.error().with("--export").message};
   log_info(kComponent, "exported",
            {{"folder", to}, {"bytes", exported->bytes}, {"step", exported->step}});
+  state.coordinator->exported({.folder = to, .step = exported->step, .bytes = exported->bytes},
+                              state.clock.now() + kLastReport);
   return std::nullopt;
 }
 

@@ -107,20 +107,31 @@ class JobCoordinator final : public Coordinator {
       check_finished();
     });
     static_cast<void>(future.wait_until(deadline));
-    std::promise<void> reported;
-    server_->post([this, &reported] {
-      finishing_.reset();
-      send_report();
-      reported.set_value();
-    });
-    reported.get_future().wait();
-    source_->flush(deadline);
+    report_last([this] { finishing_.reset(); }, deadline);
+  }
+
+  void exported(const protocol::Exported& what,
+                std::chrono::steady_clock::time_point deadline) override {
+    report_last([&] { exported_ = what; }, deadline);
   }
 
  private:
   template <class Method, class... Arguments>
   void later(Method method, Arguments... arguments) {
     server_->post([this, method, arguments...] { (this->*method)(arguments...); });
+  }
+
+  // Sends a report of what `change` has changed on the server's thread.
+  void report_last(const std::function<void()>& change,
+                   std::chrono::steady_clock::time_point deadline) {
+    std::promise<void> reported;
+    server_->post([&] {
+      change();
+      send_report();
+      reported.set_value();
+    });
+    reported.get_future().wait();
+    source_->flush(deadline);
   }
 
   // ---- events ----
@@ -328,6 +339,7 @@ class JobCoordinator final : public Coordinator {
                                  switch_.lost());
     report.last_checkpoint_step = saves_.newest();
     report.sync = rounds_.totals();
+    report.exported = exported_;
     source_->report(std::move(report));
   }
 
@@ -374,6 +386,7 @@ class JobCoordinator final : public Coordinator {
   SyncRounds rounds_;
   Reporter reporter_;
   std::optional<protocol::LastSwitch> last_switch_;
+  std::optional<protocol::Exported> exported_;
   std::set<int> lost_;  // replicas that rounds_ knows to be lost
   SteadyTime next_report_{};
   bool registered_ = false, stopping_ = false;

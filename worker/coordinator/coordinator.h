@@ -77,6 +77,9 @@ class Coordinator {
   // End of training: waits until all other members have sent LEAVE or are gone, then sends the last
   // report. Blocks at most until the deadline.
   virtual void finish(std::chrono::steady_clock::time_point deadline) = 0;
+  // Sends a report that tells of an export. Blocks at most until the deadline.
+  virtual void exported(const protocol::Exported& what,
+                        std::chrono::steady_clock::time_point deadline) = 0;
 };
 
 // job_key: raw bytes, for the handshake of ranks. The error is kUnavailable, e.g. "control port

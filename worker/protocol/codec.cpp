@@ -122,6 +122,12 @@ void fields(auto& io, Is<SyncGroups> auto& sync) {
   io("maxStaleness", sync.max_staleness);
 }
 
+void fields(auto& io, Is<Exported> auto& exported) {
+  io.required("folder", exported.folder);
+  io("step", exported.step);
+  io("bytes", exported.bytes);
+}
+
 void fields(auto& io, Is<Report> auto& report) {
   io.required("jobUid", report.job_uid);
   io.required("sequence", report.sequence);
@@ -138,6 +144,7 @@ void fields(auto& io, Is<Report> auto& report) {
   io("lastCheckpointStep", report.last_checkpoint_step);
   io("members", report.members);
   io("sync", report.sync);
+  io("exported", report.exported);
 }
 
 // ---- port 7070 ----

@@ -94,6 +94,11 @@ struct SyncGroups {  // of this generation; Partial only
   double max_staleness = 0;  // steps ahead of the slowest replica, after an average
 };
 
+struct Exported {  // the trained model as a Hugging Face folder
+  std::string folder;
+  std::int64_t step = 0, bytes = 0;
+};
+
 // POST /report
 struct Report {
   std::string job_uid;
@@ -112,6 +117,7 @@ struct Report {
   std::int64_t last_checkpoint_step = -1;
   std::vector<MemberReport> members;
   std::optional<SyncGroups> sync;
+  std::optional<Exported> exported;  // in the last reports of a run with --export
 };
 
 // ---- port 7070: frames between a rank and the coordinator ----

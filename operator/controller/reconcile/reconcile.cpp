@@ -266,6 +266,7 @@ Outcome reconcile(const Snapshot& snapshot, const estimator::Estimates& estimate
     return finish(view, draft);
   }
   if (handle_end(view, draft)) {
+    show_model(view, draft);
     show_report(view, draft);
     return finish(view, draft);
   }

@@ -135,6 +135,20 @@ TEST(Coordinator, RefusesARankThatTrainsSomethingElse) {
   EXPECT_TRUE(cluster.rank(1).agent->connected());
 }
 
+TEST(Coordinator, TellsOfAnExportInItsReports) {
+  Cluster cluster;
+  cluster.train();
+  EXPECT_FALSE(cluster.source.reports().back().exported.has_value());
+
+  const protocol::Exported made{.folder = "/ckpt/hf", .step = 100, .bytes = 42};
+  cluster.coordinator->exported(made, std::chrono::steady_clock::now() + std::chrono::seconds(3));
+
+  const auto told = cluster.source.reports().back().exported;
+  ASSERT_TRUE(told.has_value());
+  EXPECT_EQ(told->folder, "/ckpt/hf");
+  EXPECT_EQ(told->step, 100);
+}
+
 TEST(Coordinator, RetunesThroughStageZero) {
   Cluster cluster;
   cluster.train();

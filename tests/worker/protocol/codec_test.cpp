@@ -244,6 +244,7 @@ TEST(ReportMessage, SurvivesTheRoundTrip) {
   report.step = 18;
   report.loss = 3.25;
   report.members = {{"p0", "u0", true, 1, 0.5, 0.25, 7, 8}};
+  report.exported = Exported{.folder = "/ckpt/hf", .step = 18, .bytes = 5'000'000'000};
 
   const auto decoded = decode_report(encode(report));
 
@@ -254,6 +255,11 @@ TEST(ReportMessage, SurvivesTheRoundTrip) {
   EXPECT_EQ(decoded->last_switch->reason, "no memory");
   EXPECT_DOUBLE_EQ(decoded->loss, 3.25);
   EXPECT_TRUE(decoded->members[0].ready);
+  ASSERT_TRUE(decoded->exported.has_value());
+  EXPECT_EQ(decoded->exported->folder, "/ckpt/hf");
+  EXPECT_EQ(decoded->exported->step, 18);
+  EXPECT_EQ(decoded->exported->bytes, 5'000'000'000);
+  EXPECT_FALSE(decode_report(encode(Report{.job_uid = "uid"}))->exported.has_value());
 }
 
 TEST(ReportMessage, AnUnknownLossIsNullAndNotANumber) {

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "operator/adaptation/adapt.h"
+#include "operator/api/fit.h"
 #include "operator/controller/reconcile/lifecycle/lifecycle.h"
 #include "operator/controller/reconcile/pass/refusals.h"
 #include "operator/controller/reconcile/plans/plans.h"
@@ -165,11 +166,13 @@ std::string parameters_text(std::int64_t count) {
   return count >= 1'000'000 ? number(value / 1e6, 1) + " M" : std::to_string(count);
 }
 
-void show_model(const View& view, Draft& draft) {
+void show_described(const View& view, Draft& draft) {
   if (!view.snapshot.members) return;
   const protocol::ModelInfo& model = view.snapshot.members->body.model;
   if (model.parameters <= 0) return;
-  const api::ModelStatus now{model.name, model.engine, model.layers, model.parameters};
+  api::ModelStatus now{model.name, model.engine, model.layers, model.parameters,
+                       draft.status.model.exported};
+  api::fit(now);  // otherwise a text that is cut would be a change in every pass
   if (draft.status.model == now) return;
   draft.status.model = now;
   std::string text = model.name + ", " + std::to_string(model.layers) + " layers, " +
@@ -177,6 +180,20 @@ void show_model(const View& view, Draft& draft) {
   if (!model.engine.empty()) text += ", " + model.engine;
   if (!model.note.empty()) text += "; " + model.note;
   draft.event("Normal", "ModelDescribed", text, "Register");
+}
+
+void show_exported(const View& view, Draft& draft) {
+  if (!view.snapshot.report || !view.snapshot.report->body.exported) return;
+  const protocol::Exported& exported = *view.snapshot.report->body.exported;
+  api::ModelStatus now = draft.status.model;
+  now.exported = exported.folder;
+  api::fit(now);
+  if (draft.status.model == now) return;
+  draft.status.model = now;
+  draft.event("Normal", "Exported",
+              exported.folder + ", " + megabytes(exported.bytes) + ", step " +
+                  std::to_string(exported.step),
+              "Report");
 }
 
 void show_plan(const View& view, Draft& draft) {
@@ -226,6 +243,11 @@ void show_ready(const View& view, Draft& draft) {
 }
 
 }  // namespace
+
+void show_model(const View& view, Draft& draft) {
+  show_described(view, draft);
+  show_exported(view, draft);
+}
 
 void show_acceptance(Draft& draft) {
   for (const char* type :

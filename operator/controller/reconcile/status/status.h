@@ -9,6 +9,7 @@ namespace weir::reconcile {
 
 void show_acceptance(Draft& draft);
 void show_conditions(const View& view, Draft& draft);
+void show_model(const View& view, Draft& draft);
 void show_network(const View& view, Draft& draft);
 void show_report(const View& view, Draft& draft);
 

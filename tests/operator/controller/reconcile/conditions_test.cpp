@@ -58,6 +58,27 @@ TEST(ModelView, IsWhatTheWorkersSayAndToldOnce) {
   EXPECT_EQ(world.last_note("ModelDescribed"), "mlp, 4 layers, 90000 parameters");
 }
 
+TEST(ModelView, TextsAreCutAndToldOnce) {
+  World world;
+  world.run();
+  world.members->body.model = {std::string(1000, 'x'), 4, "sha256:0", 1, std::string(1000, 'y')};
+  for (int pass = 0; pass < 3; ++pass) world.settle();
+  EXPECT_EQ(world.job.status.model.name, std::string(256, 'x'));
+  EXPECT_EQ(world.job.status.model.engine, std::string(256, 'y'));
+  EXPECT_EQ(world.event_count("ModelDescribed"), 1);
+}
+
+TEST(ModelView, TellsOfAnExportAlthoughTheCoordinatorHasEnded) {
+  World world = training();
+  world.report->body.exported = {.folder = "/ckpt/hf", .step = 2000, .bytes = 651'306'240};
+  world.fail("job-gpu-0", 0);
+  world.settle();
+  EXPECT_EQ(world.condition("Complete").status, "True");
+  EXPECT_EQ(world.job.status.model.exported, "/ckpt/hf");
+  EXPECT_EQ(world.event_count("Exported"), 1);
+  EXPECT_EQ(world.last_note("Exported"), "/ckpt/hf, 651 MB, step 2000");
+}
+
 // As kubectl wait and tools that follow kstatus read it.
 TEST(EndView, TellsEveryEndTheSameWay) {
   World well = training();
