@@ -80,8 +80,9 @@ void Members::leave(int index, const std::string& reason) {
 void Members::ready_state(int index, const protocol::ReadyState& ready) {
   const auto found = members_.find(index);
   if (found == members_.end()) return;
-  found->second.revision = ready.error.empty() ? ready.revision : 0;
-  found->second.step = ready.error.empty() ? ready.step : 0;
+  const bool holds = ready.error.empty() || ready.holds;
+  found->second.revision = holds ? ready.revision : 0;
+  found->second.step = holds ? ready.step : 0;
 }
 
 const MemberState* Members::find(int index) const {

@@ -44,7 +44,7 @@ class Members {
   void status(int index, const protocol::StageStatus& status);
   void leave(int index, const std::string& reason);
   // The rank has built the stage of a new generation and holds the state named by `ready`, or
-  // failed and holds no state.
+  // failed; then it may hold its state all the same.
   void ready_state(int index, const protocol::ReadyState& ready);
 
   const MemberState* find(int index) const;

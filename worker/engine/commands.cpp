@@ -117,6 +117,7 @@ void Engine::on_go(const protocol::Go& go) {
       generation_ && !generation_->running && generation_->current.plan.revision == go.revision;
   if (!expected) return;
   offer_.reset();  // all ranks have fetched their layers
+  holdings_.settle(generation_->placed);
   grant_.reset();
   reported_ = {};
   generation_->running = true;
@@ -131,11 +132,7 @@ void Engine::on_abort(const protocol::Abort& abort) {
   if (pending_ && pending_->commit.revision == abort.revision) end_pending("aborted");
   const bool waits_for_go =
       generation_ && !generation_->running && generation_->current.plan.revision == abort.revision;
-  if (!waits_for_go) return;
-  offer_.reset();
-  drop_links();
-  generation_.reset();
-  waiting_since_ = parts_.clock.now();
+  if (waits_for_go) give_up_generation();
 }
 
 void Engine::on_peer_lost(const protocol::PeerLost& lost) {

@@ -18,6 +18,7 @@
 #include "worker/base/clock.h"
 #include "worker/base/result.h"
 #include "worker/engine/engine_parts.h"
+#include "worker/engine/holding.h"
 #include "worker/engine/mailbox.h"
 #include "worker/engine/statistics.h"
 #include "worker/stage/stage.h"
@@ -117,6 +118,7 @@ class Engine {
   std::optional<Ending> enter_generation(const std::stop_token& stop);
   Status build(std::unique_ptr<Generation>& generation, const Prepared& next, std::int64_t at_step,
                const std::stop_token& stop);
+  void give_up_generation();
   Status connect(Generation& generation, const std::stop_token& stop);
   Status connect_replicas(Generation& generation, const std::stop_token& stop);
   Status take_stage(Generation& generation, const Prepared& next, std::int64_t at_step);
@@ -142,6 +144,7 @@ class Engine {
   std::uint32_t agreed_epoch_ = 0;  // all replicas change to it before the next step; 0 = none
   std::optional<protocol::Grant> grant_;    // Partial only: the last grant of this generation
   transport::CollectiveCounters reported_;  // Partial only: counters at the last SYNC_READY
+  Holdings holdings_;                       // used by the two below, which are destroyed before it
   std::unique_ptr<Generation> generation_;
   std::unique_ptr<OfferedState> offer_;  // the state before a move, offered until the GO
   std::int64_t step_ = 0;                // next step of this rank

@@ -60,13 +60,12 @@ std::optional<Ending> Engine::enter_generation(const std::stop_token& stop) {
     mailbox_.answer(letter);
     return std::nullopt;
   }
-  offer_.reset();  // before the stages, because it may read their memory
-  drop_links();
-  generation_.reset();
-  recorder_.stage_gone();
+  give_up_generation();
+  const std::optional<schedule::RankPlace> own = place_of(next.plan, options_.identity);
   log_warn(kRoom, "new generation failed",
            {{"revision", next.plan.revision}, {"reason", built.error().message}});
-  mailbox_.answer(letter, built.error().message);
+  const bool holds = own && holdings_.holds(next.plan.stages[static_cast<std::size_t>(own->stage)]);
+  mailbox_.answer(letter, built.error().message, holds ? std::optional(step_) : std::nullopt);
   if (built.error().code == Code::kInternal) {
     return Ending{Exit::kOutOfMemory, built.error().message};
   }
@@ -74,11 +73,23 @@ std::optional<Ending> Engine::enter_generation(const std::stop_token& stop) {
   return give_up_;
 }
 
+// The rank holds what it held before, unless a checkpoint was to take its place.
+void Engine::give_up_generation() {
+  offer_.reset();  // before the stages, because it may read their memory
+  drop_links();
+  generation_.reset();
+  holdings_.forget_next();
+  recorder_.stage_gone();
+  waiting_since_ = parts_.clock.now();
+}
+
 // `generation` is new and is filled; on failure the caller still owns it.
 Status Engine::build(std::unique_ptr<Generation>& generation, const Prepared& next,
                      std::int64_t at_step, const std::stop_token& stop) {
   drain(kDrainLimit, stop);
   drop_links();
+  if (generation_ && !generation_->running) generation_.reset();  // its GO never came
+  holdings_.forget_next();
 
   generation->current = next;
   const bool moves = next.plan.state == schedule::StateMove::kMove;
@@ -106,15 +117,16 @@ Status Engine::build(std::unique_ptr<Generation>& generation, const Prepared& ne
 
 // With Keep, the stage of this rank continues if its state is that of at_step; replicas that
 // average may come from different steps. Otherwise the state is that of the plan's checkpoint, or
-// of step 0, and a loss of steps is logged.
+// of step 0, and a loss of steps is logged. Memory does not suffice for two stages, so what the
+// rank holds goes first.
 Status Engine::take_stage(Generation& generation, const Prepared& next, std::int64_t at_step) {
   const schedule::LayerRange range = generation.layers;
   const bool keep = next.plan.state == schedule::StateMove::kKeep;
-  const bool have = generation_ && generation_->stage && generation_->layers == range;
+  const bool have = holdings_.holds(range);
   const bool fits = step_ == at_step || (schedule::averages(next.plan) && step_ < at_step);
   if (keep && have && fits) {
     step_ = at_step;
-    generation.stage = std::move(generation_->stage);
+    generation.stage = holdings_.held();
     return Unit{};
   }
   if (keep && (step_ > 0 || at_step > 0)) {
@@ -123,15 +135,18 @@ Status Engine::take_stage(Generation& generation, const Prepared& next, std::int
                                       std::to_string(range.last) + ", this rank stands at step " +
                                       std::to_string(step_) + (have ? "" : " of other layers")};
   }
-  if (generation_) generation_->stage.reset();  // frees its memory before the new stage allocates
+  generation_.reset();
+  holdings_.drop();  // frees its memory before the new stage allocates
   if (step_ > 0 && next.plan.checkpoint_step < 0) {
     log_warn(kRoom, "no checkpoint to load: training starts again at step 0",
              {{"revision", next.plan.revision}, {"lost_steps", step_}});
   }
   step_ = 0;
   saving_ = Saving{};
-  WEIR_TRY(generation.stage, parts_.make_stage(range.first, range.last));
-  WEIR_OK(fill_stage(*generation.stage, next.plan));
+  WEIR_TRY(std::unique_ptr<stage::Stage> made, parts_.make_stage(range.first, range.last));
+  WEIR_OK(fill_stage(*made, next.plan));
+  generation.stage = made.get();
+  holdings_.replace({std::move(made), range});
   const int stage = generation.place.stage;
   schedule::StageMemory memory = stage_memory(next.plan, stage, parts_.model, copies_for_saves());
   const std::int64_t planned = schedule::memory_bytes(memory, next.plan.schedule, stage);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts that one generation of a rank owns: its place, stage and links. Only sources of the
-// engine include this file.
+// The parts that one generation of a rank owns: its place and links. Its stage is the engine's
+// (holding.h). Only sources of the engine include this file.
 #pragma once
 
 #include <memory>
@@ -17,12 +17,12 @@ struct Engine::Generation {
   Prepared current;     // the plan in force
   bool placed = false;  // false: this rank is idle, and the following fields are empty
   schedule::RankPlace place;
-  std::unique_ptr<stage::Stage> stage;
+  stage::Stage* stage = nullptr;
   schedule::LayerRange layers;
   std::unique_ptr<StageLinks> links;
   AverageBeside beside;
-  // The collective of this stage; null with one replica. It works on memory of the fields above, so
-  // it is destroyed before them.
+  // The collective of this stage; null with one replica. It works on memory of the stage and of the
+  // fields above, so it is destroyed before them.
   std::unique_ptr<transport::Collective> replicas;
   bool running = false;  // GO has come
   bool broken = false;   // its links are lost, or a step was dropped

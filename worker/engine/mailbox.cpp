@@ -145,9 +145,10 @@ std::optional<Letter> Mailbox::kept() {
   return Letter{*std::exchange(kept_grant_, std::nullopt), turn_};
 }
 
-void Mailbox::answer(const Letter& letter, const std::string& reason) {
+void Mailbox::answer(const Letter& letter, const std::string& reason,
+                     std::optional<std::int64_t> held) {
   const std::lock_guard lock(mutex_);
-  if (letter.turn == turn_) reply(letter.message, reason);
+  if (letter.turn == turn_) reply(letter.message, reason, held);
 }
 
 void Mailbox::answer(const Letter& letter, const protocol::Measured& measured) {
@@ -155,9 +156,10 @@ void Mailbox::answer(const Letter& letter, const protocol::Measured& measured) {
   if (letter.turn == turn_) send(measured);
 }
 
-void Mailbox::reply(const protocol::Message& message, const std::string& reason) {
+void Mailbox::reply(const protocol::Message& message, const std::string& reason,
+                    std::optional<std::int64_t> held) {
   if (const auto* const committed_message = std::get_if<protocol::Commit>(&message)) {
-    return committed(*committed_message, reason);
+    return committed(*committed_message, reason, held);
   }
   const auto& prepare = std::get<protocol::Prepare>(message);
   const std::uint32_t revision = prepare.plan.revision;
@@ -169,7 +171,8 @@ void Mailbox::reply(const protocol::Message& message, const std::string& reason)
   }
 }
 
-void Mailbox::committed(const protocol::Commit& message, const std::string& reason) {
+void Mailbox::committed(const protocol::Commit& message, const std::string& reason,
+                        std::optional<std::int64_t> held) {
   const bool new_generation = prepared_->new_generation;
   if (reason.empty()) {
     if (prepared_->plan.state == schedule::StateMove::kCheckpoint) {
@@ -180,12 +183,12 @@ void Mailbox::committed(const protocol::Commit& message, const std::string& reas
     current_ = std::move(prepared_->plan);
     incarnation_ = prepared_->incarnation;
     prepared_.reset();
-  } else if (prepared_->plan.state == schedule::StateMove::kMove) {
-    current_.reset();  // the state is a mix of layers of the old and the new cut
-    step_ = 0;
+  } else if (held) {
+    step_ = *held;
   }
   if (new_generation || !reason.empty()) {
-    send(protocol::ReadyState{.revision = message.revision, .error = reason, .step = step_});
+    send(protocol::ReadyState{
+        .revision = message.revision, .error = reason, .step = step_, .holds = held.has_value()});
   } else {
     send(protocol::Applied{.revision = message.revision, .step = step_});
   }

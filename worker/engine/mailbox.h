@@ -48,8 +48,10 @@ class Mailbox {
   std::optional<Letter> take();
   std::optional<Letter> wait(SteadyTime deadline, std::stop_token stop);
   // Answers a PREPARE or COMMIT, each exactly once; an empty reason means success. Does nothing if
-  // a newer PREPARE or ABORT has come or the session has ended.
-  void answer(const Letter& letter, const std::string& reason = "");
+  // a newer PREPARE or ABORT has come or the session has ended. held: with a reason against a
+  // COMMIT, the completed steps of the rank's layers of that plan if it holds them.
+  void answer(const Letter& letter, const std::string& reason = "",
+              std::optional<std::int64_t> held = std::nullopt);
   // The answer to a MEASURE. It is not sent in the cases above.
   void answer(const Letter& letter, const protocol::Measured& measured);
   // Returns a source that the next PREPARE or ABORT stops, including one that waits already: the
@@ -75,8 +77,10 @@ class Mailbox {
   void grant(protocol::Grant message);
   bool push(protocol::Message message);
   bool push_interrupting(protocol::Message message);
-  void reply(const protocol::Message& message, const std::string& reason);
-  void committed(const protocol::Commit& message, const std::string& reason);
+  void reply(const protocol::Message& message, const std::string& reason,
+             std::optional<std::int64_t> held = std::nullopt);
+  void committed(const protocol::Commit& message, const std::string& reason,
+                 std::optional<std::int64_t> held);
   void send(const protocol::Message& message) const {
     if (send_) send_(message);
   }

@@ -149,9 +149,8 @@ Status copy_layers(stage::Stage& from, stage::Stage& to, schedule::LayerRange la
 }
 
 OfferedState::OfferedState(transport::StateExchange& exchange, const transport::StateKey& key,
-                           std::unique_ptr<stage::Stage> stage, schedule::LayerRange layers,
                            HostState state)
-    : exchange_(exchange), stage_(std::move(stage)), layers_(layers), state_(std::move(state)) {
+    : exchange_(exchange), state_(std::move(state)) {
   exchange_.offer(key, state_.memory());
 }
 
@@ -168,17 +167,16 @@ Status Engine::offer_state(const Prepared& next, std::int64_t at_step) {
   const schedule::LayerHolder* const own = holder_of(next.plan, options_.identity);
   if (own == nullptr) return Unit{};
   if (parts_.state == nullptr) return invalid("this worker cannot move state");
-  const bool have = generation_ && generation_->stage && generation_->layers == own->layers;
+  const bool have = holdings_.holds(own->layers);
   if (!have || step_ != at_step) {
     return Error{Code::kConflict, "state Move: wanted is step " + std::to_string(at_step) +
                                       " of layers " + text_of(own->layers) +
                                       ", this rank stands at step " + std::to_string(step_) +
                                       (have ? "" : " of other layers")};
   }
-  WEIR_TRY(HostState state, HostState::of(*generation_->stage, own->layers));
+  WEIR_TRY(HostState state, HostState::of(*holdings_.held(), own->layers));
   offer_ =
-      std::make_unique<OfferedState>(*parts_.state, key_of_move(next, at_step),
-                                     std::move(generation_->stage), own->layers, std::move(state));
+      std::make_unique<OfferedState>(*parts_.state, key_of_move(next, at_step), std::move(state));
   return Unit{};
 }
 
@@ -190,13 +188,15 @@ Status Engine::move_stage(Generation& generation, const Prepared& next, std::int
   if (parts_.state == nullptr) return invalid("this worker cannot move state");
   const SteadyTime start = parts_.clock.now();
   std::int64_t bytes = 0;
-  if (!offer_) saving_ = Saving{};  // saves ordered before belong to a stage that is gone
-  if (offer_ && offer_->layers() == generation.layers) {
-    generation.stage = offer_->take_stage();
+  if (!offer_) saving_ = Saving{};     // saves ordered before belong to a stage that is gone
+  std::unique_ptr<stage::Stage> made;  // null: the rank goes on with the layers that it holds
+  if (offer_ && holdings_.holds(generation.layers)) {
+    generation.stage = holdings_.held();
   } else {
-    WEIR_TRY(generation.stage, parts_.make_stage(generation.layers.first, generation.layers.last));
+    WEIR_TRY(made, parts_.make_stage(generation.layers.first, generation.layers.last));
+    generation.stage = made.get();
     for (const schedule::LayerRange kept : parts.kept) {
-      WEIR_OK(copy_layers(*offer_->stage(), *generation.stage, kept));
+      WEIR_OK(copy_layers(*holdings_.held(), *made, kept));
     }
   }
   if (!parts.fetched.empty()) {
@@ -210,6 +210,12 @@ Status Engine::move_stage(Generation& generation, const Prepared& next, std::int
     for (HostState& state : room) WEIR_OK(state.write_back());
   }
   step_ = at_step;
+  if (made && offer_) {
+    holdings_.add({std::move(made), generation.layers});
+  } else if (made) {  // what it held before, if anything, is of another step
+    generation_.reset();
+    holdings_.replace({std::move(made), generation.layers});
+  }
   log_info(kRoom, "state moved",
            {{"revision", next.plan.revision},
             {"step", step_},

@@ -62,25 +62,16 @@ class HostState {
 // parameters differ. kInternal: the device failed.
 Status copy_layers(stage::Stage& from, stage::Stage& to, schedule::LayerRange layers);
 
-// Offers the layers of a stage to other ranks during its lifetime. The stage may be taken back; its
-// memory must then stay unchanged until this object is destroyed.
+// Offers layers to other ranks during its lifetime, in which their memory must not change.
 class OfferedState {
  public:
-  // `state` is the state of `stage`.
-  OfferedState(transport::StateExchange& exchange, const transport::StateKey& key,
-               std::unique_ptr<stage::Stage> stage, schedule::LayerRange layers, HostState state);
+  OfferedState(transport::StateExchange& exchange, const transport::StateKey& key, HostState state);
   ~OfferedState() { exchange_.withdraw(); }
   OfferedState(const OfferedState&) = delete;
   OfferedState& operator=(const OfferedState&) = delete;
 
-  stage::Stage* stage() { return stage_.get(); }  // null once it has been taken
-  schedule::LayerRange layers() const { return layers_; }
-  std::unique_ptr<stage::Stage> take_stage() { return std::move(stage_); }
-
  private:
   transport::StateExchange& exchange_;
-  std::unique_ptr<stage::Stage> stage_;
-  const schedule::LayerRange layers_;
   const HostState state_;
 };
 

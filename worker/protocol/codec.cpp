@@ -201,6 +201,7 @@ void fields(auto& io, Is<ReadyState> auto& ready) {
   io.required("revision", ready.revision);
   io("error", ready.error);
   io("step", ready.step);
+  if (io.kReads || ready.holds) io("holds", ready.holds);
 }
 template <class Io, class T>
   requires Is<T, Go> || Is<T, Abort>

@@ -170,8 +170,9 @@ struct Commit {
 };
 struct ReadyState {
   std::uint32_t revision = 0;
-  std::string error;  // if set: the rank could not build, load or connect, and its state is lost
+  std::string error;      // if set: the rank could not build, load or connect
   std::int64_t step = 0;  // completed steps of the state that the rank now holds
+  bool holds = false;     // with an error: it holds its layers of that plan all the same
 };
 struct Go {
   std::uint32_t revision = 0;

@@ -524,6 +524,22 @@ TEST(PlanOutcome, ARankThatCouldNotLoadIsNotTakenForOneWithState) {
   EXPECT_EQ(world.last<protocol::Prepare>().plan.checkpoint_step, 30);
 }
 
+TEST(PlanOutcome, RanksThatHoldTheirStateCouldNotConnectAndStandTogether) {
+  World world;
+  world.train(7);
+  world.say(1, protocol::PeerLost{.stage = 2, .revision = 1, .reason = "reset by peer"});
+  world.all_ready(1, 1);
+  for (const int i : {0, 1}) world.say(i, protocol::ReadyState{.revision = 1, .step = 7});
+
+  world.say(2, protocol::ReadyState{
+                   .revision = 1, .error = "no link to stage 1", .step = 7, .holds = true});
+  world.pass(2s);
+  world.all_ready(1, 2);
+
+  EXPECT_EQ(world.last<protocol::Prepare>().plan.state, StateMove::kKeep);
+  EXPECT_EQ(world.last<protocol::Commit>().at_step, 7);
+}
+
 TEST(PlanOutcome, RanksThatHaveJustLoadedStandTogether) {
   World world;
   world.switcher.set_checkpoint(40);

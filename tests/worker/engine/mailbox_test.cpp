@@ -201,7 +201,7 @@ TEST(Mailbox, TellsInItsNextHelloWhatItRuns) {
   EXPECT_NE(world.last<protocol::StageStatus>(), nullptr) << "it is also sent";
 }
 
-TEST(Mailbox, TellsOfNoStateAfterAMoveThatFailed) {
+TEST(Mailbox, TellsOfTheStateThatIsLeftAfterAMoveThatFailed) {
   World world;
   world.prepare(1);
   world.commit(1);
@@ -215,8 +215,9 @@ TEST(Mailbox, TellsOfNoStateAfterAMoveThatFailed) {
   world.take_all("a holder is gone");
 
   EXPECT_EQ(world.last<protocol::ReadyState>()->error, "a holder is gone");
-  EXPECT_EQ(world.mailbox.hello({}).revision, 0U);
-  EXPECT_EQ(world.mailbox.hello({}).step, 0);
+  EXPECT_FALSE(world.last<protocol::ReadyState>()->holds) << "no layers of that plan";
+  EXPECT_EQ(world.mailbox.hello({}).revision, 1U);
+  EXPECT_EQ(world.mailbox.hello({}).step, 3);
 }
 
 TEST(Mailbox, HoldsTheStepOfTheCheckpointThatItHasLoaded) {

@@ -286,7 +286,7 @@ TEST(Frames, SurviveTheRoundTripWithTheirType) {
       Ready{7, 1},
       Reject{7, "caps", 1},
       Commit{7, 44},
-      ReadyState{7, "cannot connect"},
+      ReadyState{7, "cannot connect", 43, true},
       Go{7},
       Abort{7},
       Applied{7, 45},
