@@ -30,7 +30,7 @@ struct StepTraffic {
   std::int64_t output_bytes = 0;  // of one micro-batch: activations out, their gradients in
   bool header_follows = true;     // the next message after these is the next step's header
   bool forward_only = false;      // no gradients are sent or received
-  // Notes are small messages after the tensors of a step (grad_clip.h); 0 = no note on this
+  // Notes are small messages after the tensors of a step (verdict.h); 0 = no note on this
   // channel.
   std::size_t forward_note_bytes = 0;   // from the previous stage
   std::size_t backward_note_bytes = 0;  // from the next stage

@@ -10,10 +10,10 @@
 #include "worker/base/check.h"
 #include "worker/base/log.h"
 #include "worker/base/units.h"
-#include "worker/engine/grad_clip.h"
 #include "worker/engine/replica_sync.h"
 #include "worker/engine/state_average.h"
 #include "worker/engine/token_batch.h"
+#include "worker/engine/verdict.h"
 
 namespace weir::engine {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/engine/grad_clip.h"
+#include "worker/engine/verdict.h"
 
 #include <cmath>
 #include <cstring>
