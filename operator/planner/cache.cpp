@@ -37,8 +37,8 @@ bool same_graph(const Dag& a, const Dag& b) {
       return false;
     }
   }
-  return a.parameters == b.parameters && a.output == b.output && a.stash == b.stash &&
-         a.successors == b.successors;
+  return a.parameters == b.parameters && a.frozen == b.frozen && a.output == b.output &&
+         a.stash == b.stash && a.successors == b.successors;
 }
 
 Ideals ideals_of(const Dag& dag, bool keep_order, const Limits& limits) {

@@ -50,6 +50,7 @@ std::int64_t moved_bytes(const Setting& setting, const Layout& layout,
             if (i >= range.first && i <= range.last) continue;
           }
           moved += layout.line->parameters[at + 1] - layout.line->parameters[at];
+          moved += layout.line->frozen[at + 1] - layout.line->frozen[at];
         }
       }
     }

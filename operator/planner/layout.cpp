@@ -2,7 +2,6 @@
 #include "operator/planner/layout.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "operator/planner/sync/simulated_time.h"
@@ -17,6 +16,12 @@ constexpr double kNanosecond = 1e-9;
 
 std::int64_t over(const std::vector<std::int64_t>& sums, int first, int end) {
   return sums[static_cast<std::size_t>(end)] - sums[static_cast<std::size_t>(first)];
+}
+
+// Bytes held for the parameters between two positions.
+std::int64_t state_of(const Setting& setting, const Line& line, int first, int end) {
+  return state_bytes(setting.dag.state_factor, over(line.parameters, first, end),
+                     over(line.frozen, first, end));
 }
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
@@ -92,6 +97,7 @@ std::shared_ptr<const Line> line_of(const Dag& dag, std::vector<int> nodes) {
     line.backward_weights.push_back(sums_of(nodes, times.backward_weights));
   }
   line.parameters = sums_of(nodes, dag.parameters);
+  line.frozen = sums_of(nodes, dag.frozen);
   line.stash = sums_of(nodes, dag.stash);
   line.held = sums_of(nodes, dag.held);
   line.in_backward = sums_of(nodes, dag.in_backward);
@@ -248,10 +254,7 @@ schedule::StageMemory split_memory(const Setting& setting, const Layout& layout,
           .in_backward_bytes = ceil_div(over(line.in_backward, first, end), ranks),
           .input_bytes = ceil_div(line.cut[static_cast<std::size_t>(first)], ranks),
           .output_bytes = ceil_div(line.cut[static_cast<std::size_t>(end)], ranks),
-          .static_bytes = static_cast<std::int64_t>(
-                              std::ceil(setting.dag.state_factor *
-                                        static_cast<double>(over(line.parameters, first, end)))) +
-                          transient};
+          .static_bytes = state_of(setting, line, first, end) + transient};
 }
 
 StageMemoryReport memory_of(const Setting& setting, const Layout& layout, std::size_t stage) {
@@ -259,8 +262,7 @@ StageMemoryReport memory_of(const Setting& setting, const Layout& layout, std::s
   const int first = layout.first[stage], end = layout.first[stage + 1];
   const std::int64_t ranks = layout.ranks[stage];
   StageMemoryReport memory;
-  memory.static_bytes = static_cast<std::int64_t>(
-      std::ceil(setting.dag.state_factor * static_cast<double>(over(line.parameters, first, end))));
+  memory.static_bytes = state_of(setting, line, first, end);
   memory.stash_bytes = layout.caps[stage] * ceil_div(over(line.stash, first, end), ranks);
   for (int i = first; i < end; ++i) {
     const auto node = static_cast<std::size_t>(line.nodes[static_cast<std::size_t>(i)]);

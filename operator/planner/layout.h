@@ -24,7 +24,7 @@ struct Line {
   std::vector<int> nodes;                                                   // of the Dag
   std::vector<std::vector<std::int64_t>> forward, backward, update;         // [column][prefix], ns
   std::vector<std::vector<std::int64_t>> backward_input, backward_weights;  // the same
-  std::vector<std::int64_t> parameters, stash;                              // bytes, by prefix
+  std::vector<std::int64_t> parameters, frozen, stash;                      // bytes, by prefix
   std::vector<std::int64_t> held, in_backward;                              // bytes, by prefix
   std::vector<std::int64_t> cut;  // bytes across, by prefix
 };

@@ -2,7 +2,6 @@
 #include "operator/planner/setting.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <numeric>
 
@@ -188,8 +187,8 @@ Error does_not_fit(const Setting& setting) {
     all += kind.usable_bytes * static_cast<std::int64_t>(kind.devices.size());
   }
   for (std::size_t node = 0; node < dag.parameters.size(); ++node) {
-    const auto weights = static_cast<std::int64_t>(
-        std::ceil(dag.state_factor * static_cast<double>(dag.parameters[node])));
+    const std::int64_t weights =
+        state_bytes(dag.state_factor, dag.parameters[node], dag.frozen[node]);
     const std::int64_t alone = weights + dag.stash[node] + dag.transient[node];
     state += weights;
     stash += dag.stash[node];

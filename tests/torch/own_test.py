@@ -3,6 +3,8 @@
 """weir-torch --model=FILE.py: the example trains the same for every cut, failures end with 84 and their line, signals and threads of torch get along."""
 import os
 import pathlib
+import re
+import shutil
 import signal
 import sys
 import tempfile
@@ -25,6 +27,20 @@ class Embed(nn.Module):
     def forward(self, tokens):
         return self.table(tokens)
 """
+
+
+def tensors_of(folder):
+    """{name: bytes} of all layers of the newest checkpoint."""
+    from safetensors import safe_open   # pylint: disable=import-outside-toplevel
+    newest, found = max(folder.glob("step-*"), key=lambda path: int(path.name.split("-")[1])), {}
+    for path in newest.glob("layer-*"):
+        with safe_open(path, framework="np") as file:
+            found.update({name: file.get_tensor(name).tobytes() for name in file.keys()})
+    return found
+
+
+def planned_of(process):
+    return int(re.search(r'"planned_bytes":(\d+)', process.errors()).group(1))
 
 
 class Case(unittest.TestCase):
@@ -121,6 +137,68 @@ def layers(config):
             self.assertEqual(one.wait(), 0, one.errors())
             workers.wait()
             self.assertEqual(workers.losses(), one.losses())
+
+    def test_adapters_train_and_what_is_frozen_stays(self):
+        path = self.file('''
+from weir_torch import later
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.base = nn.Linear(8, 8).requires_grad_(False)
+        self.down, self.up = nn.Linear(8, 2, bias=False), nn.Linear(2, 8, bias=False)
+        nn.init.zeros_(self.up.weight)
+    def forward(self, x):
+        return x + torch.tanh(self.base(x)) + self.up(self.down(x))
+def layers(config):
+    embed, head = Embed(), nn.Linear(8, 256)
+    if config.get("frozen", True):
+        embed.requires_grad_(False)
+        head.weight.requires_grad_(False)
+    return [embed, later(Block), later(Block), later(Block), head]
+''')
+        saved = {name: f"--checkpoint-dir={self.folder}/{name}" for name in ("whole", "parts", "few", "trains")}
+        for precision in ("fp32", "bf16"):
+            words = [f"--model={path}", "--seq=16", f"--data={TEXT}", "--lr=0.01", f"--precision={precision}", "--checkpoint-interval=100"]
+            one = self.run_alone(*words, "--steps=8", saved["whole"], name=f"{precision}-run")
+            self.assertEqual(one.wait(), 0, one.errors())
+            with Workers(self.folder / f"{precision}-two", [*words, "--steps=8", saved["parts"]], stages=2, layers=5, k=2) as workers:
+                workers.wait()
+                self.assertEqual(workers.losses(), one.losses())
+            self.assertEqual(values_of(self.folder / "parts"), values_of(self.folder / "whole"))
+            with Workers(self.folder / f"{precision}-few", [*words, "--steps=4", saved["few"]], stages=2, layers=5, ranges=[(0, 0), (1, 4)]) as workers:
+                workers.wait()
+            early = tensors_of(self.folder / "few")
+            rest = self.run_alone(*words, "--steps=8", saved["few"], name=f"{precision}-rest")
+            self.assertEqual(rest.wait(), 0, rest.errors())
+            self.assertEqual(rest.losses(), one.losses()[4:])
+            self.assertEqual(values_of(self.folder / "few"), values_of(self.folder / "whole"))
+
+            late = tensors_of(self.folder / "whole")
+            frozen = {name for name in late if name.endswith((".base.weight", ".base.bias", "embed.table.weight", "linear.weight"))}
+            self.assertEqual(len(frozen), 8)
+            self.assertTrue(all(name.startswith("value/") for name in frozen), frozen)   # no moments
+            self.assertEqual(len(late), 8 + 3 * 7)
+            self.assertEqual({name for name in late if name.startswith("value/") and late[name] == early[name]}, frozen)
+            numbers = [float.fromhex(loss) for loss in one.losses()]
+            self.assertLess(numbers[-1], numbers[0])
+
+            # Of a parameter 24 bytes or 4, and of the copy of a save 12 or 4.
+            trains = self.run_alone(*words, "--model-option=frozen=false", "--steps=1", saved["trains"], name=f"{precision}-trains")
+            self.assertEqual(trains.wait(), 0, trains.errors())
+            self.assertAlmostEqual(planned_of(trains) - planned_of(one), (20 + 8) * 2 * 256 * 8, delta=1000)   # a backward needs less, too
+            for name in saved:
+                shutil.rmtree(self.folder / name)
+
+    def test_layers_of_one_kind_are_frozen_alike(self):
+        path = self.file('''
+def layers(config):
+    return [Embed(), nn.Linear(8, 8), nn.Linear(8, 8).requires_grad_(False), nn.Linear(8, 8), nn.Linear(8, 256)]
+''')
+        words = [f"--model={path}", "--seq=16", f"--data={TEXT}", "--steps=2", f"--checkpoint-dir={self.folder}/saved"]
+        one = self.run_alone(*words)
+        self.assertEqual(one.wait(), 0, one.errors())
+        moments = {name for name in tensors_of(self.folder / "saved") if name.startswith("adam_m/")}
+        self.assertEqual(moments, {"adam_m/embed.table.weight", *(f"adam_m/linear{i}.{of}" for i in (0, 2, 3) for of in ("weight", "bias"))})
 
     def test_layers_that_need_tokens_get_them_in_every_cut(self):
         path = self.file("""
@@ -219,7 +297,6 @@ def layers(config):
         path = self.file("def layers(config):\n    return [Embed(), nn.Linear(8, 256)]\n")
         one = self.run_alone(f"--model={path}", "--seq=16", NO_END)
         one.reaches(2)
-        import re   # pylint: disable=import-outside-toplevel
         import urllib.request   # pylint: disable=import-outside-toplevel
         port = re.search(r'"metrics_port":(\d+)', one.errors()).group(1)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as page:

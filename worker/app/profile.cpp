@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/app/profile.h"
 
+#include <optional>
 #include <utility>
 
 #include "worker/base/log.h"
@@ -23,6 +24,13 @@ Timings emulated_times(const stage::Model& model, const emulate::ProfileTimes& e
   return times;
 }
 
+// Unset where the profile's stateFactor tells them.
+std::optional<std::int64_t> static_bytes(const ProfileOf& of, const stage::LayerInfo& layer) {
+  if (layer.frozen_bytes == 0) return std::nullopt;
+  return stage::state_bytes(of.model.options.precision, layer.parameter_bytes, layer.frozen_bytes) +
+         (of.saves ? stage::save_copy_bytes(layer) : 0);
+}
+
 std::string profile_json(const ProfileOf& of, const Timings& times) {
   const stage::Model& model = of.model;
   protocol::Profile profile{.model = model.options.name,
@@ -35,6 +43,7 @@ std::string profile_json(const ProfileOf& of, const Timings& times) {
         .id = info.id,
         .description = info.description,
         .parameter_bytes = info.parameter_bytes,
+        .static_bytes = static_bytes(of, info),
         .output_bytes_per_sample = info.output_bytes_per_sample,
         .activation_bytes_per_sample = info.activation_bytes_per_sample,
         .activation_bytes = info.activation_bytes,

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "worker/base/digest.h"
@@ -49,6 +51,9 @@ Status check_files(const std::string& folder, const Manifest& manifest) {
 
 enum class Part : unsigned char { kAll, kValues };
 
+constexpr std::string_view kValue = "value/";
+constexpr std::ptrdiff_t kMoments = 2;  // of each parameter that is trained
+
 Status copy_tensor(const std::vector<TensorView>& tensors, const std::string& name,
                    const std::vector<std::int64_t>& shape, std::span<float> to,
                    device::Device& device) {
@@ -75,13 +80,16 @@ Status load_layer(const std::string& path, const FileEntry& file,
   if (!good) return invalid(path + ": has another SHA-256 than its manifest says");
   const auto tensors = decode_tensors(*bytes);
   if (!tensors) return tensors.error().with(path);
-  constexpr std::size_t kTensorsEach = 3;
-  if (tensors->size() != kTensorsEach * parameters.size()) {
+  const auto values = std::ranges::count_if(
+      *tensors, [](const TensorView& tensor) { return tensor.name.starts_with(kValue); });
+  const auto trained = std::ranges::count_if(parameters, std::not_fn(&stage::Parameter::frozen));
+  const bool all_there = std::ssize(*tensors) == std::ssize(parameters) + kMoments * trained;
+  if (values != std::ssize(parameters) || (part == Part::kAll && !all_there)) {
     return Error{Code::kConflict, path + ": is of another layer"};
   }
   for (const stage::Parameter& p : parameters) {
-    Status copied = copy_tensor(*tensors, "value/" + p.name, p.shape, p.value, device);
-    if (copied && part == Part::kAll) {
+    Status copied = copy_tensor(*tensors, std::string(kValue) + p.name, p.shape, p.value, device);
+    if (copied && part == Part::kAll && !p.frozen()) {
       copied = copy_tensor(*tensors, "adam_m/" + p.name, p.shape, p.adam_m, device);
       if (copied) copied = copy_tensor(*tensors, "adam_v/" + p.name, p.shape, p.adam_v, device);
     }

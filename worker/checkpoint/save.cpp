@@ -80,6 +80,7 @@ Result<std::vector<LayerImage>> copy_layers(stage::Stage& stage,
     if (!mine(parameter.layer)) continue;
     std::vector<Tensor>& tensors = layers[parameter.layer];
     tensors.push_back({"value/" + parameter.name, parameter.shape, parameter.value});
+    if (parameter.frozen()) continue;
     tensors.push_back({"adam_m/" + parameter.name, parameter.shape, parameter.adam_m});
     tensors.push_back({"adam_v/" + parameter.name, parameter.shape, parameter.adam_v});
   }

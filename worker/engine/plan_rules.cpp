@@ -18,8 +18,8 @@ std::int64_t held_bytes(const schedule::Plan& plan, const schedule::RankPlace& p
   if (own == nullptr || own->layers == plan.stages[static_cast<std::size_t>(place.stage)]) return 0;
   std::int64_t bytes = 0;
   for (int i = own->layers.first; i <= own->layers.last; ++i) {
-    bytes += stage::state_bytes(model.options.precision,
-                                model.layers[static_cast<std::size_t>(i)].parameter_bytes);
+    const stage::LayerInfo& layer = model.layers[static_cast<std::size_t>(i)];
+    bytes += stage::state_bytes(model.options.precision, layer.parameter_bytes, layer.frozen_bytes);
   }
   return bytes;
 }
@@ -49,8 +49,9 @@ schedule::StageMemory stage_memory(const schedule::Plan& plan, int stage, const 
     memory.activation_bytes += kept;
     memory.held_bytes += held;
     memory.in_backward_bytes += std::max(kept, held);
-    memory.static_bytes += stage::state_bytes(model.options.precision, layer.parameter_bytes);
-    if (saves) memory.static_bytes += stage::kSaveCopyFactor * layer.parameter_bytes;
+    memory.static_bytes +=
+        stage::state_bytes(model.options.precision, layer.parameter_bytes, layer.frozen_bytes);
+    if (saves) memory.static_bytes += stage::save_copy_bytes(layer);
     const std::int64_t while_it_runs = plan.schedule.split ? layer.split_transient_bytes_per_sample
                                                            : layer.transient_bytes_per_sample;
     transient = std::max(transient, samples * while_it_runs + layer.transient_bytes);

@@ -43,6 +43,7 @@ StateAverage::StateAverage(transport::Collective& collective, stage::Stage& stag
   parts_ = grant_.all ? 3 : 1;
   std::size_t used = 0;  // number of floats used in own_
   for (const stage::Parameter& p : stage.parameters()) {
+    if (p.frozen()) continue;  // equal on all replicas
     const auto state = p.state();
     const std::span<float> scratch =
         own_ ? std::span(own_.as<float>() + used, p.value.size()) : p.gradient;
@@ -66,7 +67,7 @@ StateAverage::StateAverage(transport::Collective& collective, stage::Stage& stag
 
 std::size_t StateAverage::bytes(stage::Stage& stage) {
   std::size_t floats = 0;
-  for (const stage::Parameter& p : stage.parameters()) floats += p.value.size();
+  for (const stage::Parameter& p : stage.parameters()) floats += p.gradient.size();
   return floats * sizeof(float);
 }
 

@@ -97,6 +97,7 @@ Result<HostState> HostState::open(stage::Stage& stage, schedule::LayerRange laye
   state.layers_ = layers;
   for (const stage::Parameter& parameter : parameters_of(stage, layers)) {
     for (const std::span<float> values : parameter.state()) {
+      if (values.empty()) continue;
       WEIR_TRY(auto view, open(stage.device(), values));
       state.parts_.push_back({parameter.layer, std::move(view)});
     }
@@ -132,7 +133,7 @@ Status HostState::write_back() {
 Status copy_layers(stage::Stage& from, stage::Stage& to, schedule::LayerRange layers) {
   const auto source = parameters_of(from, layers), target = parameters_of(to, layers);
   const auto alike = [](const stage::Parameter& a, const stage::Parameter& b) {
-    return a.layer == b.layer && a.value.size() == b.value.size();
+    return a.layer == b.layer && a.value.size() == b.value.size() && a.frozen() == b.frozen();
   };
   const auto [other, same] = std::ranges::mismatch(source, target, alike);
   if (other != source.end() || same != target.end()) {
@@ -142,6 +143,7 @@ Status copy_layers(stage::Stage& from, stage::Stage& to, schedule::LayerRange la
   for (std::size_t i = 0; i < source.size(); ++i) {
     const auto in = source[i].state(), out = target[i].state();
     for (std::size_t p = 0; p < in.size(); ++p) {
+      if (in[p].empty()) continue;
       WEIR_OK(from.device().copy(out[p].data(), in[p].data(), in[p].size_bytes()));
     }
   }

@@ -143,6 +143,9 @@ void fields(Io& io, T& layer) {
   io("description", layer.description);
   io.needs("parameterBytes");
   bytes(io, "parameterBytes", layer.parameter_bytes);
+  io("staticBytes", layer.static_bytes);
+  check<Io, std::int64_t>(io, "staticBytes", layer.static_bytes.value_or(0), 0, kMostBytes,
+                          "not in 0 .. 2^50 bytes");
   io.needs("outputBytesPerSample");
   bytes(io, "outputBytesPerSample", layer.output_bytes_per_sample);
   if constexpr (Io::kReads) layer.activation_bytes_per_sample = layer.output_bytes_per_sample;
@@ -215,6 +218,8 @@ Status merge(Profile& into, const Profile& other) {
       std::max(into.state_factor, other.state_factor);
   for (std::size_t i = 0; i < into.layers.size(); ++i) {
     into.layers[i].times.insert(other.layers[i].times.begin(), other.layers[i].times.end());
+    into.layers[i].static_bytes =
+        std::max(into.layers[i].static_bytes, other.layers[i].static_bytes);
   }
   return Unit{};
 }

@@ -37,7 +37,8 @@ struct SplitBytes {
 
 struct ProfileLayer {
   std::string id, description;
-  std::int64_t parameter_bytes = 0;
+  std::int64_t parameter_bytes = 0;  // of those that are trained: of the sums over replicas
+  std::optional<std::int64_t> static_bytes = {};  // empty: state_factor x parameter_bytes
   std::int64_t output_bytes_per_sample = 0;
   std::int64_t activation_bytes_per_sample = 0, activation_bytes = 0;
   std::int64_t transient_bytes_per_sample = 0, transient_bytes = 0;

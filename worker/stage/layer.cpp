@@ -14,6 +14,14 @@ bool is_late(const Layer& layer) {
          std::ranges::all_of(layer.parameters(), &ParameterSpec::late);
 }
 
+std::int64_t bytes_of(const std::vector<ParameterSpec>& parameters, bool trainable) {
+  std::int64_t count = 0;
+  for (const auto& parameter : parameters) {
+    if (parameter.trainable == trainable) count += parameter.count_with_gap();
+  }
+  return count * std::int64_t{sizeof(float)};
+}
+
 }  // namespace
 
 Result<InputGradient> Layer::backward_input(const Pass& pass, KeptActivations activations,
@@ -48,9 +56,11 @@ Result<device::Buffer> allocate_values(device::Device& device, int samples,
 }
 
 std::int64_t parameter_bytes(const std::vector<ParameterSpec>& parameters) {
-  std::int64_t count = 0;
-  for (const auto& parameter : parameters) count += parameter.count_with_gap();
-  return count * std::int64_t{sizeof(float)};
+  return bytes_of(parameters, true);
+}
+
+std::int64_t frozen_bytes(const std::vector<ParameterSpec>& parameters) {
+  return bytes_of(parameters, false);
 }
 
 }  // namespace weir::stage

@@ -35,6 +35,8 @@ struct ParameterSpec {
   std::int64_t alignment = 1;
   // Files of Hugging Face have it with its two dimensions exchanged.
   bool transposed = false;
+  // Frozen: it has a value only, which no step changes. Its gradient is a null pointer.
+  bool trainable = true;
 
   bool decays() const { return decay.value_or(shape.size() >= 2); }
   std::int64_t count() const {
@@ -153,7 +155,9 @@ Error no_memory(const device::Device& device, std::size_t bytes);
 Result<device::Buffer> allocate_values(device::Device& device, int samples,
                                        std::int64_t values_per_sample, std::int64_t value_bytes);
 
-// The sum of all parameters' counts, in bytes of float32.
+// The sums of the counts of the parameters that are trained, and of those that are frozen, in bytes
+// of float32.
 std::int64_t parameter_bytes(const std::vector<ParameterSpec>& parameters);
+std::int64_t frozen_bytes(const std::vector<ParameterSpec>& parameters);
 
 }  // namespace weir::stage

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory layout: all sums, all values, all gradients, all first moments, all second moments, and in
-// bf16 all rounded values.
+// bf16 all rounded values. Values of frozen parameters follow the other values.
 #include "worker/stage/parameters.h"
 
 #include <algorithm>
@@ -46,29 +46,37 @@ Result<LayerParameters> LayerParameters::make(const std::vector<ParameterSpec>& 
   made.precision_ = options.precision;
   made.specs_ = specs;
   for (const auto& spec : specs) {
+    if (!spec.trainable) {
+      made.frozen_ += spec.count_with_gap();
+      continue;
+    }
     if (made.runs_.empty() || made.runs_.back().late != spec.late) {
       made.runs_.push_back({spec.late, made.count_, 0});
     }
     made.runs_.back().count += spec.count_with_gap();
     made.count_ += spec.count_with_gap();
   }
+  constexpr std::int64_t kFloat = sizeof(float);
   const auto bytes = static_cast<std::size_t>(
-      state_bytes(options.precision, made.count_ * std::int64_t{sizeof(float)}));
+      state_bytes(options.precision, made.count_ * kFloat, made.frozen_ * kFloat));
   made.memory_ = device.allocate(bytes);
   if (!made.memory_) return no_memory(device, bytes);
 
-  auto* value = made.memory_.as<float>();
+  auto* const memory = made.memory_.as<float>();
+  const std::int64_t floats = kStateFactor * made.count_ + made.frozen_;
   // Zeroes the sums, too, whose zero has the same bits.
-  ops.run(ops::Zero{value, static_cast<std::size_t>(kStateFactor * made.count_)});
-  value += kSums * made.count_;
-  const int before = options.precision == Precision::kBf16 ? kStateFactor : kSums;
-  std::byte* element = made.memory_.data() + before * made.count_ * std::int64_t{sizeof(float)};
+  ops.run(ops::Zero{memory, static_cast<std::size_t>(floats)});
+  float* const values = memory + kSums * made.count_;
+  auto* const elements = reinterpret_cast<std::byte*>(
+      options.precision == Precision::kBf16 ? memory + floats : values);
+  std::int64_t trained = 0, frozen = made.count_;  // where the next one begins, in values
   for (const auto& spec : specs) {
-    made.values_.push_back(value);
-    made.gradients_.push_back(value + made.count_);
-    made.elements_.push_back(reinterpret_cast<ops::Element*>(element));
-    value += spec.count_with_gap();
-    element += spec.count_with_gap() * element_bytes(options.precision);
+    std::int64_t& at = spec.trainable ? trained : frozen;
+    made.values_.push_back(values + at);
+    made.gradients_.push_back(spec.trainable ? made.gradient().data() + at : nullptr);
+    made.elements_.push_back(
+        reinterpret_cast<ops::Element*>(elements + at * element_bytes(options.precision)));
+    at += spec.count_with_gap();
   }
   WEIR_TRY([[maybe_unused]] const Unit enqueued, ops.status());
   return made;
@@ -93,7 +101,10 @@ Status LayerParameters::set_initial(std::uint64_t seed, device::Device& device, 
 
 void LayerParameters::refresh(ops::Kernels& ops) {
   if (precision_ == Precision::kFp32 || values_.empty()) return;
-  ops.run(ops::RoundValues{static_cast<std::size_t>(count_), values_.front(), elements_.front()});
+  float* const values = memory_.as<float>() + kSums * count_;
+  float* const rounded = memory_.as<float>() + kStateFactor * count_ + frozen_;
+  ops.run(ops::RoundValues{static_cast<std::size_t>(count_ + frozen_), values,
+                           reinterpret_cast<ops::Element*>(rounded)});
 }
 
 void LayerParameters::zero_gradients(ops::Kernels& ops) {
@@ -106,7 +117,7 @@ std::span<double> LayerParameters::sums() const {
 }
 
 std::span<float> LayerParameters::gradient() const {
-  return {memory_.as<float>() + (kSums + 1) * count_, static_cast<std::size_t>(count_)};
+  return {memory_.as<float>() + (kSums + 1) * count_ + frozen_, static_cast<std::size_t>(count_)};
 }
 
 void LayerParameters::sum_gradients(ops::Kernels& ops) {
@@ -131,26 +142,28 @@ void LayerParameters::sum_squares(ops::Kernels& ops, double* sum) const {
 
 void LayerParameters::update(ops::Kernels& ops, const ops::AdamWStep& step) {
   for (std::size_t i = 0; i < specs_.size(); ++i) {
+    if (!specs_[i].trainable) continue;
     ops::AdamWStep own = step;
     if (!specs_[i].decays()) own.weight_decay = 0;
     ops.run(ops::AdamW{own, static_cast<std::size_t>(specs_[i].count()), gradients_[i], values_[i],
-                       values_[i] + 2 * count_, values_[i] + 3 * count_});
+                       gradients_[i] + count_, gradients_[i] + 2 * count_});
   }
 }
 
 void LayerParameters::append_to(std::vector<Parameter>& list) const {
   for (std::size_t i = 0; i < specs_.size(); ++i) {
     const auto count = static_cast<std::size_t>(specs_[i].count());
-    const auto part = [&](int index) {
-      return std::span<float>(values_[i] + index * count_, count);
-    };
-    list.push_back({.layer = layer_,
-                    .name = specs_[i].name,
-                    .shape = specs_[i].shape,
-                    .value = part(0),
-                    .gradient = part(1),
-                    .adam_m = part(2),
-                    .adam_v = part(3)});
+    Parameter& one = list.emplace_back(Parameter{.layer = layer_,
+                                                 .name = specs_[i].name,
+                                                 .shape = specs_[i].shape,
+                                                 .value = {values_[i], count},
+                                                 .gradient = {},
+                                                 .adam_m = {},
+                                                 .adam_v = {}});
+    if (!specs_[i].trainable) continue;
+    one.gradient = {gradients_[i], count};
+    one.adam_m = {gradients_[i] + count_, count};
+    one.adam_v = {gradients_[i] + 2 * count_, count};
   }
 }
 

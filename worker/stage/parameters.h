@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters of one layer in one allocation, in the order of the layer's specifications: the
-// sums of the gradients, value, gradient and Adam's two moments; in bf16 also the rounded values
-// with which the layer computes. Initial values depend on (seed, layer, name) only.
+// The parameters of one layer in one allocation, in the order of the layer's specifications, but
+// those that are frozen behind the others: the sums of the gradients, value, gradient and Adam's
+// two moments; in bf16 also the rounded values with which the layer computes. Of frozen ones there
+// are values and rounded values only. Initial values depend on (seed, layer, name) only.
 #pragma once
 
 #include <cstdint>
@@ -30,16 +31,16 @@ class LayerParameters {
   // The values with which the layer computes, as of the last refresh().
   const std::vector<ops::Element*>& values() const { return elements_; }
   void refresh(ops::Kernels& ops);
-  const std::vector<float*>& gradients() const { return gradients_; }
-  void zero_gradients(ops::Kernels& ops);  // also zeroes their sums
+  const std::vector<float*>& gradients() const { return gradients_; }  // null where frozen
+  void zero_gradients(ops::Kernels& ops);                              // also zeroes their sums
   // Adds the gradient of one micro-batch to the sums and zeroes it (ops/exact_sum.h).
   void sum_gradients(ops::Kernels& ops);
   // In a split backward: those of the parameters that are late, or of the others.
   void sum_gradients(ops::Kernels& ops, bool late);
   void round_sums(ops::Kernels& ops);  // the gradient becomes that of the whole step
   void sum_squares(ops::Kernels& ops, double* sum) const;  // of the gradient, into device memory
-  std::span<double> sums() const;                          // of all parameters
-  std::span<float> gradient() const;                       // of all parameters, in the same order
+  std::span<double> sums() const;                          // of all parameters that are trained
+  std::span<float> gradient() const;                       // of the same, in the same order
   void update(ops::Kernels& ops, const ops::AdamWStep& step);
   void append_to(std::vector<Parameter>& list) const;
 
@@ -48,12 +49,13 @@ class LayerParameters {
 
   int layer_ = 0;
   Precision precision_ = Precision::kFp32;
-  std::int64_t count_ = 0;  // of all parameters together
+  std::int64_t count_ = 0;   // of all parameters that are trained
+  std::int64_t frozen_ = 0;  // of all others
   device::Buffer memory_;
   std::vector<ParameterSpec> specs_;
   std::vector<float*> values_, gradients_;
   std::vector<ops::Element*> elements_;  // in float32 equal to values_
-  // Neighbours that are all late, or all not.
+  // Neighbours of those that are trained that are all late, or all not.
   struct Run {
     bool late;
     std::ptrdiff_t first, count;

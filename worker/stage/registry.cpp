@@ -85,6 +85,7 @@ std::string shapes_of(const Model& model, const Layers& layers) {
     for (const auto& parameter : layer->parameters()) {
       text << ' ' << parameter.name;
       for (const auto extent : parameter.shape) text << ' ' << extent;
+      if (!parameter.trainable) text << " frozen";
     }
   }
   return "sha256:" + sha256_hex(text.str());
@@ -112,6 +113,7 @@ std::string digest_of(const Model& model, const Layers& layers) {
       text << ' ' << parameter.name;
       for (const auto extent : parameter.shape) text << ' ' << extent;
       text << ' ' << parameter.mean << ' ' << parameter.deviation;
+      if (!parameter.trainable) text << " frozen";
     }
   }
   return "sha256:" + sha256_hex(text.str());

@@ -45,7 +45,8 @@ struct ModelOptions {
 struct LayerInfo {
   std::string id, description;       // "block0", "transformer block"
   std::string kind;                  // layers of equal kind take equal time
-  std::int64_t parameter_bytes = 0;  // in float32, for any precision
+  std::int64_t parameter_bytes = 0;  // of those that are trained; in float32, for any precision
+  std::int64_t frozen_bytes = 0;     // of those that are not, likewise
   std::int64_t output_bytes_per_sample = 0;
   std::int64_t activation_bytes_per_sample = 0;
   std::int64_t transient_bytes_per_sample = 0;
@@ -81,19 +82,26 @@ struct Tokens {
 };
 
 // Bytes that a stage holds per byte of its parameters (in float32): value, gradient and two moments
-// as float, and the gradient's sum as double. In bf16 also the rounded copy that products read.
+// as float, and the gradient's sum as double. In bf16 also the rounded copy that products read. Of
+// frozen parameters it holds the value and that copy.
 inline constexpr int kStateFactor = 6;
 inline constexpr double state_factor(Precision precision) {
   return precision == Precision::kBf16 ? kStateFactor + 0.5 : kStateFactor;
 }
-inline constexpr std::int64_t state_bytes(Precision precision, std::int64_t parameter_bytes) {
-  return kStateFactor * parameter_bytes + (precision == Precision::kBf16 ? parameter_bytes / 2 : 0);
+inline constexpr std::int64_t state_bytes(Precision precision, std::int64_t parameter_bytes,
+                                          std::int64_t frozen_bytes = 0) {
+  const std::int64_t rounded =
+      precision == Precision::kBf16 ? (parameter_bytes + frozen_bytes) / 2 : 0;
+  return kStateFactor * parameter_bytes + frozen_bytes + rounded;
 }
 
 // The same factor for the copy of a save, on a worker that saves checkpoints from host memory. The
-// copy holds values and moments until it is written. It is complete if a rank must save without its
-// replicas.
+// copy holds values and moments until it is written, of frozen parameters values. It is complete if
+// a rank must save without its replicas.
 inline constexpr int kSaveCopyFactor = 3;
+inline constexpr std::int64_t save_copy_bytes(const LayerInfo& layer) {
+  return kSaveCopyFactor * layer.parameter_bytes + layer.frozen_bytes;
+}
 
 // Its spans, and those of LayerSum, are memory of Stage::device(). Host code accesses them through
 // device::HostView, Device::read() and write().
@@ -101,8 +109,9 @@ struct Parameter {
   int layer = 0;
   std::string name;  // e.g. "attn.qkv.weight"; unique within its layer
   std::vector<std::int64_t> shape;
-  std::span<float> value, gradient, adam_m, adam_v;
+  std::span<float> value, gradient, adam_m, adam_v;  // all but the value are empty if it is frozen
 
+  bool frozen() const { return gradient.empty(); }
   // The state that outlives a step, which checkpoints, moves and averages carry.
   std::array<std::span<float>, 3> state() const { return {value, adam_m, adam_v}; }
 };

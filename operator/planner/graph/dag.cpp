@@ -95,8 +95,9 @@ bool overflows(const Dag& dag) {
       return true;
     }
   }
-  return overflows(dag.parameters) || overflows(dag.output) || overflows(dag.stash) ||
-         overflows(dag.transient) || overflows(dag.in_backward) || overflows(dag.split_transient);
+  return overflows(dag.parameters) || overflows(dag.frozen) || overflows(dag.output) ||
+         overflows(dag.stash) || overflows(dag.transient) || overflows(dag.in_backward) ||
+         overflows(dag.split_transient);
 }
 
 // Bytes of a micro-batch; too large values saturate and are refused by `overflows`.
@@ -120,8 +121,8 @@ bool Dag::chain() const {
 
 Dag dag_from(Dag parts, const std::vector<std::pair<int, int>>& edges) {
   const auto count = static_cast<std::size_t>(parts.nodes);
-  for (auto* values : {&parts.parameters, &parts.output, &parts.stash, &parts.transient,
-                       &parts.held, &parts.in_backward, &parts.split_transient}) {
+  for (auto* values : {&parts.parameters, &parts.frozen, &parts.output, &parts.stash,
+                       &parts.transient, &parts.held, &parts.in_backward, &parts.split_transient}) {
     values->resize(count, 0);
   }
   for (DagTimes& times : parts.classes) {
@@ -178,6 +179,7 @@ Result<Dag> dag_of(const Model& model, const std::vector<DagClass>& classes, int
   for (const int index : dag.layer) {
     const Layer& layer = model.layers[static_cast<std::size_t>(index)];
     dag.parameters.push_back(layer.parameter_bytes);
+    dag.frozen.push_back(layer.frozen_bytes);
     dag.output.push_back(bytes_of(layer.output_bytes_per_sample, micro_batch_size));
     dag.stash.push_back(bytes_of(layer.stash_bytes_per_sample, micro_batch_size) +
                         layer.stash_bytes);

@@ -33,7 +33,7 @@ struct Dag {
   double state_factor = schedule::kStateFactor;
   std::vector<int> layer;         // node -> index in Model::layers
   std::vector<DagTimes> classes;  // by index of the DagClass asked for
-  std::vector<std::int64_t> parameters, output, stash, transient;  // bytes, by node
+  std::vector<std::int64_t> parameters, frozen, output, stash, transient;  // bytes, by node
   // A split backward keeps these from B to W, keeps these in B, and needs these in either.
   std::vector<std::int64_t> held, in_backward, split_transient;
   // Sorted, each neighbour once. A predecessor has a smaller index than its successor.

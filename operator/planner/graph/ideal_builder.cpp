@@ -16,7 +16,8 @@ void for_all_values(Ideals& ideals, const Action& action) {
   for (auto* sums : {&ideals.forward, &ideals.backward, &ideals.update}) {
     for (Values& values : *sums) action(values);
   }
-  for (auto* values : {&ideals.parameters, &ideals.stash, &ideals.cut}) action(*values);
+  for (auto* values : {&ideals.parameters, &ideals.frozen, &ideals.stash, &ideals.cut})
+    action(*values);
 }
 
 }  // namespace
@@ -53,6 +54,7 @@ Index IdealBuilder::add(Index parent, int added) {
     ideals_.update[c].push_back(ideals_.update[c][parent] + times.update[node]);
   }
   ideals_.parameters.push_back(ideals_.parameters[parent] + dag_->parameters[node]);
+  ideals_.frozen.push_back(ideals_.frozen[parent] + dag_->frozen[node]);
   ideals_.stash.push_back(ideals_.stash[parent] + dag_->stash[node]);
   ideals_.cut.push_back(cut_after(&ideals_.bits[at], ideals_.cut[parent], node));
   return ideals_.count() - 1;
@@ -96,6 +98,7 @@ void Picker::pick(const Ideals& from, Index i) {
     to_.update[c].push_back(from.update[c][i]);
   }
   to_.parameters.push_back(from.parameters[i]);
+  to_.frozen.push_back(from.frozen[i]);
   to_.stash.push_back(from.stash[i]);
   to_.cut.push_back(from.cut[i]);
 }

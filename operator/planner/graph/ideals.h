@@ -28,7 +28,7 @@ struct Ideals {
   std::vector<std::int32_t> size;   // nodes inside
   // [class][ideal]: nanoseconds inside.
   std::vector<std::vector<std::int64_t>> forward, backward, update;
-  std::vector<std::int64_t> parameters, stash;  // bytes inside
+  std::vector<std::int64_t> parameters, frozen, stash;  // bytes inside
   std::vector<std::int64_t> cut;  // output bytes of inside nodes that have a consumer outside
 
   std::size_t count() const { return size.size(); }

@@ -48,6 +48,12 @@ LayerTime with_parts(LayerTime time) {
 
 }  // namespace
 
+std::int64_t state_bytes(double state_factor, std::int64_t parameter_bytes,
+                         std::int64_t frozen_bytes) {
+  return static_cast<std::int64_t>(std::ceil(state_factor * static_cast<double>(parameter_bytes))) +
+         frozen_bytes;
+}
+
 LayerTime layer_time(const Model& model, const Layer& layer, const std::string& device_class,
                      int samples) {
   WEIR_CHECK(samples >= 1, "a micro-batch holds samples");

@@ -27,7 +27,9 @@ using protocol::Scaling;
 
 struct Layer {
   std::string id, description;
-  std::int64_t parameter_bytes = 0;
+  std::int64_t parameter_bytes = 0;  // trained: what replicas sum
+  // Bytes held besides state_factor x parameter_bytes, for parameters that are frozen.
+  std::int64_t frozen_bytes = 0;
   std::int64_t output_bytes_per_sample = 0;
   std::int64_t stash_bytes_per_sample = 0, stash_bytes = 0;  // of a sample, of a micro-batch
   std::int64_t transient_bytes_per_sample = 0, transient_bytes = 0;
@@ -44,6 +46,10 @@ struct Model {
   std::vector<std::pair<int, int>> edges;  // empty: a chain in the order of layers ...
   bool edges_given = false;                // ... unless all edges are here
 };
+
+// Bytes that a stage holds for the parameters of its layers.
+std::int64_t state_bytes(double state_factor, std::int64_t parameter_bytes,
+                         std::int64_t frozen_bytes);
 
 // Times of `samples` samples through one layer on one device class: by Scaling; a class without
 // times uses the first class. The parts of a split backward are always there.

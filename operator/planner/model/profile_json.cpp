@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kMostProfileBytes = 16U << 20;  // a ConfigMap holds 1 MiB, a register body 2
 
-Layer layer_of(protocol::ProfileLayer& read) {
+Layer layer_of(protocol::ProfileLayer& read, double state_factor) {
   Layer layer{.id = std::move(read.id),
               .description = std::move(read.description),
               .parameter_bytes = read.parameter_bytes,
@@ -22,6 +22,9 @@ Layer layer_of(protocol::ProfileLayer& read) {
               .held_bytes_per_sample = read.activation_bytes_per_sample,
               .split_transient_bytes_per_sample = read.transient_bytes_per_sample,
               .times = {}};
+  if (read.static_bytes) {
+    layer.frozen_bytes = *read.static_bytes - state_bytes(state_factor, read.parameter_bytes, 0);
+  }
   if (read.split) {
     layer.held_bytes_per_sample = read.split->held_per_sample;
     layer.split_transient_bytes_per_sample = read.split->transient_per_sample;
@@ -51,7 +54,9 @@ Result<Model> decode_profile(std::string_view text) {
               .scaling = profile.scaling,
               .layers = {},
               .edges = std::move(profile.edges)};
-  for (protocol::ProfileLayer& layer : profile.layers) model.layers.push_back(layer_of(layer));
+  for (protocol::ProfileLayer& layer : profile.layers) {
+    model.layers.push_back(layer_of(layer, profile.state_factor));
+  }
   return model;
 }
 

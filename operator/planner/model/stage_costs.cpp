@@ -2,7 +2,6 @@
 #include "operator/planner/model/stage_costs.h"
 
 #include <algorithm>
-#include <cmath>
 #include <span>
 
 namespace weir::planner {
@@ -47,7 +46,7 @@ PipelineCosts costs_of(const Model& model, const Cluster& cluster, const schedul
     const int first = std::clamp(plan.stages[s].first, 0, layers - 1);
     const int end = std::clamp(plan.stages[s].last + 1, first + 1, layers);
     schedule::StageTime time;
-    std::int64_t parameters = 0, stash = 0, transient = 0, split_transient = 0;
+    std::int64_t parameters = 0, frozen = 0, stash = 0, transient = 0, split_transient = 0;
     schedule::StageMemory split;
     for (const Layer& layer :
          std::span(model.layers)
@@ -58,6 +57,7 @@ PipelineCosts costs_of(const Model& model, const Cluster& cluster, const schedul
       time.backward_input += layer_seconds.backward_input;
       time.backward_weights += layer_seconds.backward_weights;
       parameters += layer.parameter_bytes;
+      frozen += layer.frozen_bytes;
       stash += layer.stash_bytes_per_sample * size + layer.stash_bytes;
       transient =
           std::max(transient, layer.transient_bytes_per_sample * size + layer.transient_bytes);
@@ -68,8 +68,7 @@ PipelineCosts costs_of(const Model& model, const Cluster& cluster, const schedul
       split_transient = std::max(
           split_transient, layer.split_transient_bytes_per_sample * size + layer.transient_bytes);
     }
-    const auto state =
-        static_cast<std::int64_t>(std::ceil(model.state_factor * static_cast<double>(parameters)));
+    const std::int64_t state = state_bytes(model.state_factor, parameters, frozen);
     split.activation_bytes = stash;
     split.static_bytes = state + split_transient;
     costs.stages.push_back(time);

@@ -2,7 +2,6 @@
 #include "operator/planner/sync/family.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "operator/planner/sync/bounds.h"
 
@@ -101,14 +100,14 @@ Error does_not_fit(const Dag& dag, const SyncModel& model, int cap, int k) {
   for (const SyncOption& option : model.options()) most_ranks = std::max(most_ranks, option.ranks);
   const double factor = model.plain() ? 4 : dag.state_factor;
   for (std::size_t v = 0; v < dag.parameters.size(); ++v) {
-    const auto needs =
-        static_cast<std::int64_t>(std::ceil(factor * static_cast<double>(dag.parameters[v]))) +
-        cap * dag.stash[v] / most_ranks + (model.plain() ? 0 : dag.transient[v]);
+    const std::int64_t held = state_bytes(factor, dag.parameters[v], dag.frozen[v]);
+    const std::int64_t needs =
+        held + cap * dag.stash[v] / most_ranks + (model.plain() ? 0 : dag.transient[v]);
     if (largest > 0 && needs > largest) {
       return {Code::kInvalid, "layer " + std::to_string(dag.layer[v]) + " alone needs " +
                                   gib(needs) + ", a device has " + gib(largest) + " usable"};
     }
-    state += static_cast<std::int64_t>(factor * static_cast<double>(dag.parameters[v]));
+    state += held;
   }
   return {Code::kInvalid,
           "no cut into stages fits with k=" + std::to_string(k) + ": weights and optimizer need " +

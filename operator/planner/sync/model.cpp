@@ -181,10 +181,10 @@ std::int64_t SyncModel::memory(const SyncOption& option, std::size_t inner, std:
   const std::int64_t parameters = ideals_->parameters[outer] - ideals_->parameters[inner];
   const std::int64_t stash = ideals_->stash[outer] - ideals_->stash[inner];
   const std::int64_t ranks = option.ranks;
-  if (plain()) return 4 * parameters + ceil_div(cap * stash, ranks);
+  const std::int64_t frozen = ideals_->frozen[outer] - ideals_->frozen[inner];
+  if (plain()) return 4 * parameters + frozen + ceil_div(cap * stash, ranks);
   const int n = std::max(2, k);  // k=1 has the buffers of k=2
-  const auto state =
-      static_cast<std::int64_t>(std::ceil(dag_->state_factor * static_cast<double>(parameters)));
+  const std::int64_t state = state_bytes(dag_->state_factor, parameters, frozen);
   return state + cap * ceil_div(stash, ranks) + transient(inner, outer) +
          (2 * n + 3) * ceil_div(ideals_->cut[inner], ranks) +
          (n + 5) * ceil_div(ideals_->cut[outer], ranks);

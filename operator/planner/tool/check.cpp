@@ -275,10 +275,11 @@ class Checker {
     const std::int64_t ranks = stage.ranks;
     const std::int64_t cap = plan_.schedule.caps[static_cast<std::size_t>(s)];
     const auto& split = plan_.schedule.split;
-    std::int64_t parameters = 0, stash = 0, held = 0, in_backward = 0;
+    std::int64_t parameters = 0, frozen = 0, stash = 0, held = 0, in_backward = 0;
     for (const int i : stage.layers) {
       const Layer& layer = model_.layers[static_cast<std::size_t>(i)];
       parameters += layer.parameter_bytes;
+      frozen += layer.frozen_bytes;
       const std::int64_t kept = layer.stash_bytes_per_sample * samples() + layer.stash_bytes;
       stash += kept;
       held += layer.held_bytes_per_sample * samples();
@@ -290,7 +291,7 @@ class Checker {
     }
     const double factor = options_.sync0 ? 4 : model_.state_factor;
     memory.static_bytes =
-        static_cast<std::int64_t>(std::ceil(factor * static_cast<double>(parameters)));
+        static_cast<std::int64_t>(std::ceil(factor * static_cast<double>(parameters))) + frozen;
     if (options_.sync0) {
       memory.transient_bytes = 0;
       memory.stash_bytes = (cap * stash + ranks - 1) / ranks;

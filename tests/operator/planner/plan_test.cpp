@@ -290,6 +290,24 @@ TEST(Planner, CutsForMemory) {
   EXPECT_THAT(report.memory_bytes, ElementsAre((800 + 2 * 45) * kMb, 3 * 45 * kMb));
 }
 
+TEST(Planner, CutsForFrozenParametersThatNobodySums) {
+  Model model = layers({5, 5, 5, 5});
+  model.state_factor = 4;
+  for (Layer& layer : model.layers) layer.parameter_bytes = 0;
+  model.layers[0].frozen_bytes = 800 * kMb;
+  Cluster cluster = nodes(2);
+  for (Device& device : cluster.devices) device.memory_bytes = 1000 * kMb;
+  for (Layer& layer : model.layers) layer.stash_bytes_per_sample = 45 * kMb;
+
+  const PlanReport report = planned(model, cluster, batch_of(16, 2, 1));
+
+  EXPECT_THAT(report.plan.stages, ElementsAre(LayerRange{0, 0}, LayerRange{1, 3}));
+  EXPECT_THAT(report.memory_bytes, ElementsAre((800 + 2 * 45) * kMb, 3 * 45 * kMb));
+  const PipelineCosts costs = costs_of(model, cluster, report.plan);
+  EXPECT_EQ(costs.static_bytes[0], 800 * kMb);
+  EXPECT_EQ(costs.split[0].static_bytes, 800 * kMb);
+}
+
 TEST(Planner, MemoryLimitsK) {
   Model model = layers({10, 10, 10, 10}, 12'500'000);  // c = f
   Cluster cluster = nodes(4);

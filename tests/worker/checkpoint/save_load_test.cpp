@@ -16,6 +16,7 @@
 
 #include "tests/support/temp_dir.h"
 #include "tests/worker/checkpoint/stages.h"
+#include "tests/worker/stage/frozen_layers.h"
 #include "worker/checkpoint/load.h"
 
 namespace weir::checkpoint::test {
@@ -92,6 +93,31 @@ TEST(Checkpoint, IsLoadedInAnotherCut) {
   SmallStage middle(2, 4, 9);
   ASSERT_TRUE(load_stage(folder.root(), 7, *middle.stage));
   EXPECT_TRUE(std::ranges::search(expected, middle.state()).size() == middle.state().size());
+}
+
+TEST(Checkpoint, HoldsTheValuesOfFrozenParametersAlone) {
+  Folder folder;
+  const auto source = std::make_shared<weir::test::FrozenMlp>(small_model());
+  SmallStage saved(0, kLayers - 1, 1, "", source), loaded(0, kLayers - 1, 2, "", source);
+  folder.save(20, saved);
+
+  ASSERT_TRUE(load_stage(folder.root(), 20, *loaded.stage));
+  EXPECT_EQ(loaded.state(), saved.state());
+  const auto& embed = saved.model.layers[0];
+  EXPECT_EQ(embed.parameter_bytes, 0);
+  const auto size = static_cast<std::int64_t>(std::filesystem::file_size(folder.file(20, 0)));
+  EXPECT_GE(size, embed.frozen_bytes);
+  EXPECT_LT(size, 2 * embed.frozen_bytes);
+  EXPECT_NE(saved.model.shapes, SmallStage(0, 0, 1).model.shapes);
+
+  // A model that trains them has no moments to load, but may begin with the values.
+  SmallStage trained(0, kLayers - 1, 3);
+  const Status refused = load_stage(folder.root(), 20, *trained.stage);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kConflict);
+  ASSERT_TRUE(load_values(folder.root(), *trained.stage));
+  const auto value = trained.stage->parameters()[0].value;
+  EXPECT_TRUE(std::ranges::equal(value, saved.stage->parameters()[0].value));
 }
 
 TEST(Checkpoint, IsSharedByReplicasOfAStage) {

@@ -24,8 +24,9 @@ inline stage::ModelOptions small_model(const std::string& name = "mlp") {
 }
 
 struct SmallStage {
-  SmallStage(int first, int last, std::uint64_t seed, const std::string& name = "mlp")
-      : model(*stage::describe_model(small_model(name))),
+  SmallStage(int first, int last, std::uint64_t seed, const std::string& name = "mlp",
+             std::shared_ptr<const stage::LayerSource> source = nullptr)
+      : model(*stage::describe_model(small_model(name), std::move(source))),
         device(device::make_host_device()),
         stage(*stage::make_stage(model, first, last, *device)) {
     fill(seed);

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "tests/support/strict_device.h"
+#include "tests/worker/stage/frozen_layers.h"
 #include "worker/engine/engine.h"
 #include "worker/schedule/caps.h"
 #include "worker/transport/staged_collective.h"
@@ -46,6 +47,15 @@ inline stage::ModelOptions tiny_model(const std::string& name) {
       .vocabulary = 32,
       .precision = model == std::string::npos ? stage::Precision::kFp32 : stage::Precision::kBf16,
       .learning_rate = 1e-2};
+}
+
+inline stage::Model tiny(const std::string& name) {
+  const stage::ModelOptions options = tiny_model(name);
+  std::shared_ptr<const stage::LayerSource> source;
+  if (options.name == weir::test::kFrozenMlp) {
+    source = std::make_shared<weir::test::FrozenMlp>(options);
+  }
+  return *stage::describe_model(options, std::move(source));
 }
 
 // Layers spread evenly over `stages`.
@@ -180,7 +190,7 @@ class Group {
         saves_(saves),
         on_ready_(std::move(on_ready)),
         over_(std::move(over)),
-        model_(*stage::describe_model(tiny_model(model_name))),
+        model_(tiny(model_name)),
         dataset_(data::make_synthetic(model_.options.vocabulary, model_.options.sequence, 7)),
         held_out_(data::make_synthetic(model_.options.vocabulary, model_.options.sequence, 7,
                                        data::Part::kValidation)) {

@@ -66,8 +66,9 @@ struct Cut {
 // From one cut to another in the middle; what the ranks have moved.
 inline std::vector<std::int64_t> expect_equal_losses(int workers, const Cut& before,
                                                      const Cut& after,
-                                                     Group::On on = Group::On::kHost) {
-  Group group("mlp", workers, kMovedSteps, 0, nullptr, nullptr, nullptr, on);
+                                                     Group::On on = Group::On::kHost,
+                                                     const std::string& model = "mlp") {
+  Group group(model, workers, kMovedSteps, 0, nullptr, nullptr, nullptr, on);
   const auto first = plan_on(group, 1, before.ranks, before.ends);
   EXPECT_EQ(enter(group, workers, first, 0), "");
   const auto second = moving(plan_on(group, 2, after.ranks, after.ends), first);
@@ -86,7 +87,7 @@ inline std::vector<std::int64_t> expect_equal_losses(int workers, const Cut& bef
   for (const StepRecord& record : group.records(after.ranks.back())) {
     if (record.step >= kMovedAt) losses.push_back(record.loss);
   }
-  EXPECT_EQ(losses, reference_losses("mlp", kMovedMicroBatches, kMovedSteps));
+  EXPECT_EQ(losses, reference_losses(model, kMovedMicroBatches, kMovedSteps));
   std::vector<std::int64_t> moved;
   for (int i = 0; i < workers; ++i) moved.push_back(group.moved_bytes(i));
   return moved;

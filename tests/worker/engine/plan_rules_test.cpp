@@ -55,6 +55,17 @@ TEST(PlanRules, CountTheStateOfTheModelsPrecision) {
   EXPECT_EQ(stage_memory(two_stages(), 0, model).static_bytes - wide, 2 * 1000 / 2);
 }
 
+TEST(PlanRules, CountTheValuesOfFrozenParameters) {
+  stage::Model model = four_layers();
+  const std::int64_t without = stage_memory(two_stages(), 0, model, true).static_bytes;
+  model.layers[1].frozen_bytes = 400;
+  EXPECT_EQ(stage_memory(two_stages(), 0, model).static_bytes,
+            stage_memory(two_stages(), 0, four_layers()).static_bytes + 400);
+  EXPECT_EQ(stage_memory(two_stages(), 0, model, true).static_bytes - without, 2 * 400);
+  EXPECT_EQ(stage_memory(two_stages(), 1, model, true).static_bytes,
+            stage_memory(two_stages(), 1, four_layers(), true).static_bytes);
+}
+
 TEST(PlanRules, CountTheCopyThatASaveHolds) {
   const std::int64_t without = stage_memory(two_stages(), 0, four_layers()).static_bytes;
   const std::int64_t with = stage_memory(two_stages(), 0, four_layers(), true).static_bytes;

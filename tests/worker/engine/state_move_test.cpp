@@ -27,6 +27,19 @@ TEST(StateMove, ToAnotherCutKeepsEveryBitOfTheLoss) {
   EXPECT_EQ(moved[2], 0);  // a part of what it had
 }
 
+TEST(StateMove, TakesFrozenParametersAlong) {
+  const Cut before{{0, 1, 2}, {1, 4, 7}}, after{{2, 0, 1}, {1, 4, 7}};
+  const auto moved =
+      expect_equal_losses(3, before, after, Group::On::kHost, weir::test::kFrozenMlp);
+  const stage::Model model = tiny(weir::test::kFrozenMlp);
+  std::int64_t bytes = 0;  // values and moments, or values
+  for (int i = 2; i <= 4; ++i) {
+    const stage::LayerInfo& layer = model.layers[static_cast<std::size_t>(i)];
+    bytes += 3 * layer.parameter_bytes + layer.frozen_bytes;
+  }
+  EXPECT_EQ(moved[0], bytes);
+}
+
 TEST(StateMove, SwapsRanks) {
   const auto moved = expect_equal_losses(3, {{0, 1, 2}, {1, 4, 7}}, {{2, 0, 1}, {1, 4, 7}});
   for (const auto bytes : moved) EXPECT_GT(bytes, 0);

@@ -51,6 +51,24 @@ TEST(Profile, MaySplitTheBackward) {
       "nodes[0].times.cpu[0].split.weights: missing");
 }
 
+TEST(Profile, SaysWhatALayerHoldsWhereParametersAloneDoNot) {
+  const std::string text = with_node(
+      R"({"id":"a","parameterBytes":1,"staticBytes":70,"outputBytesPerSample":9,"times":{"cpu":[{"samples":1,"forward":1,"backward":2}]}})");
+  auto decoded = decode_profile(text);
+  ASSERT_TRUE(decoded.ok()) << decoded.error().message;
+  EXPECT_EQ(decoded->layers[0].static_bytes, 70);
+  EXPECT_EQ(*decode_profile(encode_profile(*decoded)), *decoded);
+
+  Profile more = *decoded;
+  more.layers[0].static_bytes = 90;  // this device keeps a copy for saves, too
+  ASSERT_TRUE(merge(*decoded, more));
+  EXPECT_EQ(decoded->layers[0].static_bytes, 90);
+  EXPECT_EQ(
+      error_of(with_node(
+          R"({"id":"a","parameterBytes":1,"staticBytes":-1,"outputBytesPerSample":9,"times":{"cpu":[{"samples":1,"forward":1,"backward":2}]}})")),
+      "nodes[0].staticBytes: not in 0 .. 2^50 bytes");
+}
+
 TEST(Profile, WithoutKeptActivationsTheOutputCounts) {
   const auto decoded = decode_profile(with_node(
       R"({"id":"a","parameterBytes":1,"outputBytesPerSample":9,"times":{"cpu":[{"samples":1,"forward":1,"backward":2}]}})"));

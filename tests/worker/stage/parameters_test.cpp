@@ -117,6 +117,73 @@ TEST(Parameters, ListTheirFourParts) {
   EXPECT_EQ(static_cast<void*>(parameters.sums().data() + 8), list[0].value.data());
 }
 
+std::vector<ParameterSpec> frozen_between() {
+  std::vector<ParameterSpec> specs = {{"a", {2}, 1, 0}, {"base", {2, 3}, 2, 0}, {"b", {3}, 3, 0}};
+  specs[1].trainable = false;
+  return specs;
+}
+
+TEST(Parameters, ThatAreFrozenHaveAValueAlone) {
+  const auto device = device::make_host_device();
+  const auto kernels = ops::make_host_kernels(Precision::kFp32);
+  auto parameters = made(frozen_between(), 0, 1, *device);
+  EXPECT_EQ(device->bytes_in_use(), 24 * 5 + 4 * 6);
+  EXPECT_EQ(parameters.gradients()[1], nullptr);
+  EXPECT_EQ(parameters.gradient().size(), 5U);
+  EXPECT_EQ(parameters.gradients()[2] - parameters.gradients()[0], 2);
+
+  std::vector<Parameter> list;
+  parameters.append_to(list);
+  ASSERT_EQ(list.size(), 3U);
+  EXPECT_TRUE(list[1].frozen());
+  EXPECT_FALSE(list[2].frozen());
+  EXPECT_EQ(list[1].value.size(), 6U);
+  EXPECT_TRUE(list[1].adam_m.empty() && list[1].adam_v.empty());
+  EXPECT_EQ(list[2].adam_m.data(), list[2].gradient.data() + 5);
+  EXPECT_EQ(list[2].adam_v.data() + 3, list[0].gradient.data() + 15);
+
+  parameters.zero_gradients(*kernels);
+  std::ranges::fill(parameters.gradient(), 1.0F);
+  parameters.sum_gradients(*kernels);
+  parameters.round_sums(*kernels);
+  double squares = 0;
+  parameters.sum_squares(*kernels, &squares);
+  EXPECT_EQ(squares, 5);
+  parameters.update(*kernels, {0.1F, 0.9F, 0.9F, 1e-8F, 0.5F, 0.1F, 0.1F});
+  EXPECT_EQ(values_of(parameters, 1, 6), std::vector<float>(6, 2));
+  EXPECT_NEAR(values_of(parameters, 2, 1)[0], 2.9, 1e-6);
+  EXPECT_EQ(device->bytes_peak(), 24 * 5 + 4 * 6);
+}
+
+TEST(Parameters, ThatAreFrozenAreRoundedInBf16) {
+  const auto device = device::make_host_device();
+  auto parameters = made(frozen_between(), 0, 1, *device, Precision::kBf16);
+  EXPECT_EQ(device->bytes_in_use(), 26 * 5 + 6 * 6);
+  parameters.refresh(*ops::make_host_kernels(Precision::kBf16));
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(ops::as<ops::Bf16>(parameters.values()[i])[1].bits,
+              ops::rounded<ops::Bf16>(static_cast<float>(i + 1)).bits);
+  }
+}
+
+TEST(Parameters, OfALayerMayAllBeFrozen) {
+  const auto device = device::make_host_device();
+  const auto kernels = ops::make_host_kernels(Precision::kFp32);
+  std::vector<ParameterSpec> specs = {{"base", {2, 3}, 2, 0}};
+  specs[0].trainable = false;
+  auto parameters = made(specs, 0, 1, *device);
+  EXPECT_EQ(device->bytes_in_use(), 4 * 6);
+  parameters.zero_gradients(*kernels);
+  parameters.sum_gradients(*kernels);
+  parameters.sum_gradients(*kernels, true);
+  parameters.round_sums(*kernels);
+  double squares = 1;
+  parameters.sum_squares(*kernels, &squares);
+  EXPECT_EQ(squares, 0);
+  parameters.update(*kernels, {0.1F, 0.9F, 0.9F, 1e-8F, 0.5F, 0.1F, 0.1F});
+  EXPECT_EQ(values_of(parameters, 0, 6), std::vector<float>(6, 2));
+}
+
 TEST(Parameters, SumTheGradientsOfThePartsOfASplitBackwardByThemselves) {
   const auto device = device::make_host_device();
   auto parameters = made(

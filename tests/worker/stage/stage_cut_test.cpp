@@ -144,6 +144,10 @@ TEST_P(StageCut, GivesTheBitsOfWholeBackwardsWhenTheyAreSplit) {
 
 INSTANTIATE_TEST_SUITE_P(Models, StageCut, ::testing::ValuesIn(test::tested_models()),
                          test::tested_name);
+INSTANTIATE_TEST_SUITE_P(Frozen, StageCut,
+                         ::testing::Values(test::TestedModel{test::kFrozenMlp},
+                                           test::TestedModel{test::kFrozenMlp, Precision::kBf16}),
+                         test::tested_name);
 
 }  // namespace stage_cut_test
 }  // namespace weir::stage

@@ -32,6 +32,8 @@ TEST(StateBytes, AreThoseOfEachParameter) {
   EXPECT_EQ(state_bytes(Precision::kFp32, 4 * 100), (8 + 4 + 4 + 8) * 100);
   EXPECT_EQ(state_bytes(Precision::kBf16, 4 * 100), (2 + 8 + 4 + 4 + 8) * 100);
   EXPECT_EQ(state_factor(Precision::kBf16) * 400, 2600);
+  EXPECT_EQ(state_bytes(Precision::kFp32, 0, 4 * 100), 4 * 100) << "frozen: the value";
+  EXPECT_EQ(state_bytes(Precision::kBf16, 0, 4 * 100), 6 * 100) << "and its rounded copy";
 }
 
 TEST(Bf16Memory, HalvesWhatTravelsBetweenStages) {
@@ -54,7 +56,8 @@ TEST_P(LayerMemory, IsWhatEachLayerTakesAlone) {
       const std::string name = info.id + (split ? ", split" : "");
       const auto device = device::make_host_device();
       const auto stage = test::stage_of(model, i, i, *device);
-      const std::int64_t fixed = state_bytes(GetParam().precision, info.parameter_bytes);
+      const std::int64_t fixed =
+          state_bytes(GetParam().precision, info.parameter_bytes, info.frozen_bytes);
       EXPECT_EQ(device->bytes_in_use(), fixed) << name;
 
       Buffer input;
@@ -139,7 +142,7 @@ TEST_P(LayerMemory, OfAStageIsTheSumOverLayersAndMicroBatches) {
   std::int64_t activations = 0, parameters = 0, widest = 0, transient = 0;
   for (const auto& info : model.layers) {
     activations += samples * info.activation_bytes_per_sample;
-    parameters += state_bytes(GetParam().precision, info.parameter_bytes);
+    parameters += state_bytes(GetParam().precision, info.parameter_bytes, info.frozen_bytes);
     widest = std::max(widest, samples * info.output_bytes_per_sample);
     transient = std::max(transient, samples * info.transient_bytes_per_sample);
   }
@@ -169,7 +172,7 @@ TEST_P(LayerMemory, OfASplitBackwardIsWhatIsKeptAndHeld) {
     kept += samples * info.activation_bytes_per_sample;
     held += samples * info.held_bytes_per_sample;
     most += samples * std::max(info.activation_bytes_per_sample, info.held_bytes_per_sample);
-    parameters += state_bytes(GetParam().precision, info.parameter_bytes);
+    parameters += state_bytes(GetParam().precision, info.parameter_bytes, info.frozen_bytes);
     widest = std::max(widest, samples * info.output_bytes_per_sample);
     transient = std::max(transient, samples * info.split_transient_bytes_per_sample);
   }
@@ -189,24 +192,24 @@ TEST_P(LayerMemory, OfASplitBackwardIsWhatIsKeptAndHeld) {
   EXPECT_LE(device->bytes_peak(), parameters + 3 * most + transient + 2 * widest);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, LayerMemory,
-                         ::testing::Values(MemoryCase{"mlp", 5, 2}, MemoryCase{"gpt-tiny", 5, 2},
-                                           MemoryCase{"gpt-tiny", 1, 3}, MemoryCase{"llama", 5, 2},
-                                           MemoryCase{"llama", 1, 3},
-                                           MemoryCase{test::kEverything, 5, 2},
-                                           MemoryCase{test::kEverything, 5, 2, Precision::kBf16},
-                                           MemoryCase{"llama", 5, 2, Precision::kBf16},
-                                           MemoryCase{"mlp", 5, 2, Precision::kBf16},
-                                           MemoryCase{"gpt-tiny", 5, 2, Precision::kBf16},
-                                           MemoryCase{"mlp", 5, 2, Precision::kFp32, "all"},
-                                           MemoryCase{"gpt-tiny", 5, 2, Precision::kFp32, "all"},
-                                           MemoryCase{"gpt-tiny", 5, 2, Precision::kBf16, "all"}),
-                         [](const auto& tested) {
-                           return test::tested_name(
-                                      {{tested.param.model, tested.param.precision}, 0}) +
-                                  std::to_string(tested.param.sequence) +
-                                  (tested.param.recompute == "all" ? "Recomputed" : "");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Models, LayerMemory,
+    ::testing::Values(MemoryCase{"mlp", 5, 2}, MemoryCase{"gpt-tiny", 5, 2},
+                      MemoryCase{"gpt-tiny", 1, 3}, MemoryCase{"llama", 5, 2},
+                      MemoryCase{"llama", 1, 3}, MemoryCase{test::kEverything, 5, 2},
+                      MemoryCase{test::kEverything, 5, 2, Precision::kBf16},
+                      MemoryCase{"llama", 5, 2, Precision::kBf16},
+                      MemoryCase{"mlp", 5, 2, Precision::kBf16}, MemoryCase{test::kFrozenMlp, 5, 2},
+                      MemoryCase{test::kFrozenMlp, 5, 2, Precision::kBf16},
+                      MemoryCase{"gpt-tiny", 5, 2, Precision::kBf16},
+                      MemoryCase{"mlp", 5, 2, Precision::kFp32, "all"},
+                      MemoryCase{"gpt-tiny", 5, 2, Precision::kFp32, "all"},
+                      MemoryCase{"gpt-tiny", 5, 2, Precision::kBf16, "all"}),
+    [](const auto& tested) {
+      return test::tested_name({{tested.param.model, tested.param.precision}, 0}) +
+             std::to_string(tested.param.sequence) +
+             (tested.param.recompute == "all" ? "Recomputed" : "");
+    });
 
 }  // namespace stage_memory_test
 }  // namespace weir::stage

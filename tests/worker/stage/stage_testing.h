@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/worker/stage/frozen_layers.h"
 #include "worker/base/random.h"
 #include "worker/stage/models/decoder.h"
 #include "worker/stage/stage.h"
@@ -75,6 +76,7 @@ inline std::string model_text(const std::string& model) {
   return model == "mlp"         ? "Mlp"
          : model == "llama"     ? "Llama"
          : model == kEverything ? "Everything"
+         : model == kFrozenMlp  ? "FrozenMlp"
                                 : "GptTiny";
 }
 inline std::string tested_name(const ::testing::TestParamInfo<TestedModel>& tested) {
@@ -101,6 +103,7 @@ inline stage::ModelOptions small_options(const std::string& name,
 inline stage::Model model_of(const stage::ModelOptions& options) {
   std::shared_ptr<const stage::LayerSource> source;
   if (options.name == kEverything) source = std::make_shared<EverythingModel>(options);
+  if (options.name == kFrozenMlp) source = std::make_shared<FrozenMlp>(options);
   auto described = stage::describe_model(options, std::move(source));
   EXPECT_TRUE(described.ok());
   return *std::move(described);

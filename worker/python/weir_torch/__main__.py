@@ -89,7 +89,9 @@ def size_text(size):
 def print_description(of):
     layers = of["layers"]
     count = [sum(product(p["shape"]) for p in layer["parameters"]) for layer in layers]
-    print(f"{of['name']}, {len(layers)} layers, {sum(count) / 1e6:.1f} M parameters, {of['engine']}" + (f"; {of['note']}" if of["note"] else ""))
+    frozen = sum(product(p["shape"]) for layer in layers for p in layer["parameters"] if not p["trainable"])
+    print(f"{of['name']}, {len(layers)} layers, {sum(count) / 1e6:.1f} M parameters" + (f", {frozen / 1e6:.1f} M of them frozen" if frozen else "") +
+          f", {of['engine']}" + (f"; {of['note']}" if of["note"] else ""))
     print(f"{'layer':16s} {'kind':20s} {'parameters':>12s} {'kept a sample':>14s} {'needed a sample':>16s}")
     for layer, parameters in zip(layers, count):
         kept, needed = (size_text(layer[key]) for key in ("stashBytesPerSample", "transientBytesPerSample"))

@@ -92,7 +92,7 @@ class OwnPart(Part):
         """Layers with equal keys are of one kind."""
         if isinstance(self.made, Later):
             return *self.made.key(), shape
-        return type(self.module), repr(self.module), tuple(tuple(p.shape) for p in self.places), shape
+        return type(self.module), repr(self.module), tuple((tuple(p.shape), p.requires_grad) for p in self.places), shape
 
 
 class OwnModel:

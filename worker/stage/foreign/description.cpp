@@ -84,12 +84,7 @@ Result<ParameterSpec> parameter_of(const json& object, const std::string& path) 
   WEIR_TRY([[maybe_unused]] const std::int64_t bytes,
            times(count, 16 * kStateFactor, inside + "shape"));
   WEIR_TRY(spec.decay, flag_of(object, inside, "decay", spec.shape.size() >= 2));
-  WEIR_TRY(const bool trainable, flag_of(object, inside, "trainable", true));
-  if (!trainable) {
-    return invalid(path, spec.name +
-                             " is not trainable; parameters that stay as they are cannot "
-                             "be described yet");
-  }
+  WEIR_TRY(spec.trainable, flag_of(object, inside, "trainable", true));
   WEIR_TRY(const std::string tied, text_of(object, inside, "tiedTo"));
   if (!tied.empty()) {
     return invalid(path, spec.name + " is tied to " + tied +
@@ -143,6 +138,7 @@ Result<LayerDescription> layer_of(const json& object, const std::string& path, b
     layer.parameters.push_back(std::move(spec));
   }
   info.parameter_bytes = parameter_bytes(layer.parameters);
+  info.frozen_bytes = frozen_bytes(layer.parameters);
   return layer;
 }
 

@@ -69,6 +69,16 @@ TEST(ProfileJson, EveryFieldArrives) {
   EXPECT_THAT(model->edges, ElementsAre(Pair(0, 1)));
 }
 
+TEST(ProfileJson, WhatALayerHoldsBesidesIsFrozen) {
+  json document = profile();
+  document["nodes"][1]["staticBytes"] = 8 * 200 + 5000;
+  const Result<Model> model = decode_profile(document.dump());
+
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  EXPECT_EQ(model->layers[0].frozen_bytes, 0);
+  EXPECT_EQ(model->layers[1].frozen_bytes, 5000);
+}
+
 TEST(ProfileJson, DefaultsAreThoseOfTheFormat) {
   json document = profile();
   for (const char* field : {"model", "digest", "optimizer", "scaling", "edges"})

@@ -31,6 +31,17 @@ std::string refusal_of(const std::string& json) {
   return read.error().message;
 }
 
+TEST(Description, SaysWhichParametersAreFrozen) {
+  const auto model = read_description(
+      text(R"("shape": [3, 5])", R"("shape": [3, 5], "trainable": false)"), Precision::kFp32, 13);
+  ASSERT_TRUE(model) << model.error().message;
+  const LayerDescription& first = model->layers[0];
+  EXPECT_FALSE(first.parameters[0].trainable);
+  EXPECT_TRUE(first.parameters[1].trainable);
+  EXPECT_EQ(first.info.parameter_bytes, 4 * 32);
+  EXPECT_EQ(first.info.frozen_bytes, 4 * 32);
+}
+
 TEST(Description, IsReadInBytesOfThePrecision) {
   const auto read = read_description(text(), Precision::kBf16, 256);
   ASSERT_TRUE(read) << read.error().message;
@@ -76,8 +87,8 @@ TEST(Description, ThatIsWrongIsRefusedByTheFieldsName) {
               HasSubstr("layers[0].stashBytes: is no whole number"));
   EXPECT_THAT(refusal_of(text(R"("stashBytes": 3)", R"("stashBytes": 4e30)")),
               HasSubstr("layers[0].stashBytes: is no whole number"));
-  EXPECT_THAT(refusal_of(text(R"("decay": true)", R"("trainable": false)")),
-              HasSubstr("h is not trainable"));
+  EXPECT_THAT(refusal_of(text(R"("decay": true)", R"("trainable": 0)")),
+              HasSubstr("trainable: is neither true nor false"));
   EXPECT_THAT(refusal_of(text(R"("decay": true)", R"("tiedTo": "w")")),
               HasSubstr("h is tied to w; tied parameters are not supported"));
   EXPECT_THAT(refusal_of(text(R"("decay": true)", R"("decay": 1)")),

@@ -27,8 +27,9 @@ struct Watched {
   std::set<std::pair<void*, std::uint64_t>> tickets;
   std::map<void*, std::vector<std::uint64_t>> seeds;  // of the forwards, by layer
   std::map<void*, int> layer_of;
-  std::set<int> readers;  // layers that were given inputs
-  std::string fault;      // "" = none; then only once
+  std::map<int, std::vector<bool>> frozen;  // whether each parameter has no gradient, by layer
+  std::set<int> readers;                    // layers that were given inputs
+  std::string fault;                        // "" = none; then only once
 };
 Watched watched;  // the table has no other place
 
@@ -57,6 +58,10 @@ const weir_layers* table() {
       ++watched.bound;
       const std::int32_t status = watched.layers->bind(self, layer, parameters, count, bound);
       watched.layer_of[*bound] = layer;
+      watched.frozen[layer].clear();
+      for (std::uint32_t i = 0; i < count; ++i) {
+        watched.frozen[layer].push_back(parameters[i].gradient == nullptr);
+      }
       return status;
     };
     copy.unbind = [](void* self, void* bound) {
@@ -220,6 +225,30 @@ TEST_F(ForeignLayers, GetTheInputsThatTheyAskForAnywhere) {
   EXPECT_TRUE(test::stage_of(model_, 1, 3, *device_)->needs_inputs());
   train({3}, 2);
   EXPECT_EQ(watched.readers, (std::set<int>{0, 1}));
+}
+
+TEST_F(ForeignLayers, GetNoGradientForParametersThatTheyFreeze) {
+  static weir_layers freezing = *table();
+  freezing.describe = [](void* self, const weir_settings* settings, const char** json) {
+    const std::int32_t status = watched.layers->describe(self, settings, json);
+    static std::string changed;
+    changed = *json;
+    const std::string at = R"("name": "block0.weight", )";
+    changed.insert(changed.find(at) + at.size(), R"("trainable": false, )");
+    *json = changed.c_str();
+    return status;
+  };
+  const Model frozen = *describe_model(options(), *describe_foreign(freezing, options(), *device_));
+  EXPECT_NE(frozen.digest, model_.digest);
+  EXPECT_NE(frozen.shapes, model_.shapes);
+  EXPECT_EQ(frozen.parameters, model_.parameters);
+  const std::int64_t before = device_->bytes_in_use();
+  const auto stage = test::stage_of(frozen, 1, 2, *device_);
+  EXPECT_EQ(watched.frozen[1], (std::vector<bool>{true, false}));
+  EXPECT_EQ(watched.frozen[2], (std::vector<bool>{false, false}));
+  // Each parameter begins at a multiple of 32 values: 36 and 6 of them take 64 and 32.
+  EXPECT_EQ(device_->bytes_in_use() - before, (4 * 64 + 24 * 32) + 24 * (64 + 32));
+  EXPECT_NE(stage->parameters()[0].value[0], 0) << "initial values are asked for";
 }
 
 TEST_F(ForeignLayers, NameTheirModelAndItsLayers) {
