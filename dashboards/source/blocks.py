@@ -53,7 +53,7 @@ def stat(title, description, queries, width=4, height=4, unit="none", thresholds
     return panel("stat", title, description, queries, width, height, unit,
                  {"colorMode": "value" if thresholds or "mappings" in defaults else "none", "graphMode": graph, "justifyMode": "center", "textMode": text,
                   "orientation": "auto", "wideLayout": True, "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False}},
-                 thresholds=thresholds or steps(("text", None)), **defaults)
+                 thresholds=thresholds or steps(("text", None)), color={"mode": "thresholds"}, **defaults)
 
 
 def lines(title, description, queries, width=12, height=8, unit="none", stacked=False, bars=False, log=False, legend="list", overrides=(), **defaults):
@@ -66,6 +66,18 @@ def lines(title, description, queries, width=12, height=8, unit="none", stacked=
                  {"legend": {"displayMode": legend, "placement": "right" if legend == "table" else "bottom", "showLegend": True, "calcs": calcs},
                   "tooltip": {"mode": "multi", "sort": "none" if stacked else "desc"}}, custom, overrides,
                  color={"mode": "palette-classic"}, **defaults)
+
+
+def events(title, description, counter, by, inner=None, width=12, height=8, **defaults):
+    """Bars that count what happened, one series for each kind that did. A bar covers a minute at least, or neighbours would count the same event.
+
+    inner: labels by which the most is taken first, for counters that each replica of the operator exports.
+    """
+    def grown(window):
+        increase = f"increase({counter}[{window})"
+        return f"sum by ({by}) (max by ({inner}) ({increase}))" if inner else f"sum by ({by}) ({increase})"
+    queries = [target(f"{grown('$__rate_interval]')} and on ({by}) ({grown('$__range] @ end()')} > 0)", " ".join(f"{{{{{label}}}}}" for label in by.split(", ")))]
+    return {**lines(title, description, queries, width, height, "none", bars=True, min=0, decimals=0, **defaults), "interval": "1m"}
 
 
 def timeline(title, description, queries, width=WIDTH, height=6, unit="none", overrides=(), legend=False, **defaults):
@@ -82,7 +94,7 @@ def bars(title, description, queries, width=12, height=8, unit="none", **default
                   "minVizHeight": 16, "maxVizHeight": 32, "minVizWidth": 8,
                   "legend": {"showLegend": False, "displayMode": "list", "placement": "bottom", "calcs": []},
                   "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False}},
-                 thresholds=defaults.pop("thresholds", steps(("blue", None))), **defaults)
+                 thresholds=steps(("blue", None)), color={"mode": "fixed", "fixedColor": "blue"}, **defaults)
 
 
 def table(title, description, columns, width=12, height=8, keys=(), hidden=(), sort=None, descending=False, overrides=(), limit=None, **defaults):
@@ -111,7 +123,7 @@ def table(title, description, columns, width=12, height=8, keys=(), hidden=(), s
                  {"cellHeight": "sm", "showHeader": True, "footer": {"show": False, "reducer": ["sum"], "countRows": False, "fields": ""},
                   "sortBy": [{"displayName": sort, "desc": descending}] if sort else []},
                  {"align": "auto", "cellOptions": {"type": "auto"}, "inspect": False}, given, transformations,
-                 thresholds=steps(("text", None)), **defaults)
+                 thresholds=steps(("text", None)), color={"mode": "thresholds"}, **defaults)
 
 
 def source_variable():

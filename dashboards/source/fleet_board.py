@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """All PipelineJobs, worst first, each with a link to its board."""
-from blocks import Board, lines, override, stat, steps, table, target, timeline, variable, words
+from blocks import Board, events, lines, override, stat, steps, table, target, timeline, variable, words
 
 IN = 'pipeline_namespace=~"$namespace"'
 KEY = "pipeline_namespace, pipeline_job"
@@ -95,13 +95,11 @@ def over_time():
     return (
         lines("Jobs by state", "Ended jobs are not counted.", [target(count(TRAINS), "train"), target(count(WAITS), "do not train"), target(
             count(f"{SUSPENDED} == 1 unless on ({KEY}) {ENDED}"), "suspended")], 12, 8, "none", stacked=True, min=0, decimals=0),
-        lines("Changes of plans", "Of all jobs, by tier and outcome.", [target(
-            f"sum by (tier, outcome) ({increase('weir_job_plan_changes_total')}) > 0", "{{tier}} {{outcome}}")], 12, 8, "none", bars=True, min=0, decimals=0,
+        events("Changes of plans", "Of all jobs, by tier and outcome.", of("weir_job_plan_changes_total"), "tier, outcome",
               noValue="No plan was changed in this time."),
         lines("Throughput: ten largest jobs", "Samples of completed steps.", [target(f"topk(10, sum by ({KEY}) ({rate('weir_samples_total')}))", "{{pipeline_namespace}}/{{pipeline_job}}")],
               12, 8, "none", min=0, noValue="no job trained in this time"),
-        lines("Restarts by cause", "Of all jobs; only causes that happened.", [target(
-            f"sum by (reason) (max by ({KEY}, reason) ({increase('weir_job_restarts_total')})) > 0", "{{reason}}")], 12, 8, "none", bars=True, min=0, decimals=0,
+        events("Restarts by cause", "Of all jobs; only causes that happened.", of("weir_job_restarts_total"), "reason", f"{KEY}, reason",
               noValue="Nothing restarted in this time."),
     )
 

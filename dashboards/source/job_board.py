@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The board of one PipelineJob. Each row is a question of its user; only the first is open."""
-from blocks import Board, annotation, bars, lines, of_query, override, stat, steps, table, target, timeline, variable, words
+from blocks import Board, annotation, bars, events, lines, of_query, override, stat, steps, table, target, timeline, variable, words
 
 JOB = 'pipeline_namespace="$namespace",pipeline_job="$pipelinejob"'
 KEY = "pipeline_namespace, pipeline_job"
@@ -41,10 +41,10 @@ def health():
     predicted = f"max({of('weir_job_plan_predicted_step_seconds')})"
     bound = of("weir_job_plan_bound_percent", step="simulated")
     return (
-        stat("State", "Does it train? The reason of condition Ready, as in column STATE of `kubectl get ppj`.", [target(reason("Ready"), "{{reason}}")],
+        stat("State", "Does it train? The reason of condition Ready, as in column STATE of `kubectl get ppj`.", [target(reason("Ready"), "{{reason}}", instant=True)],
              5, thresholds=steps(("red", None), ("green", 1)), text="name", noValue="the operator does not tell"),
         stat("Slower than planned?", "The reason of condition Degraded. Orange: something costs time now, and the reason names it; "
-             "`kubectl describe ppj` has its sentence.", [target(reason("Degraded"), "{{reason}}")],
+             "`kubectl describe ppj` has its sentence.", [target(reason("Degraded"), "{{reason}}", instant=True)],
              5, thresholds=steps(("green", None), ("orange", 1)), text="name", noValue="the operator does not tell"),
         stat("Above the bound", "How much longer a measured step takes than no order of tasks on these devices and links could beat. What is left is "
              "the bubble of the schedule, slow links, and waiting.", [target(f"max({of('weir_job_plan_bound_percent', step='measured')})", "above the bound")],
@@ -54,7 +54,7 @@ def health():
         stat("Time left", "At the present rate of steps.", [target(
             f"clamp_min(max({of('weir_job_target_steps')}) - max({of('weir_step')}), 0) / ({STEPS_A_SECOND} > 0)", "left")],
              3, unit="dtdurations", decimals=0, noValue="no step now"),
-        stat("Throughput", "Samples of completed steps, all replicas together.", [target(f"sum({rate('weir_samples_total')})", "samples")],
+        stat("Samples per second", "Of completed steps, all replicas together.", [target(f"sum({rate('weir_samples_total')})", "samples")],
              3, unit="none", decimals=1, noValue="no step yet"),
         lines("Time of a step", "Measured by the workers; predicted by the operator's simulator for the plan in force; and the bound that no order of tasks can "
               "beat. Measured above predicted: the network or a device has changed. Predicted above bound: the schedule's bubble.",
@@ -110,9 +110,8 @@ def operator_row():
                ("gain predicted", of_revision(gain("predicted")), {"unit": "percent", "decimals": 1}),
                ("gain measured", of_revision(gain("measured")), {"unit": "percent", "decimals": 1})],
               15, 8, keys=[("revision", "plan")], sort="in force since", descending=True, noValue="–"),
-        lines("Changes", "Plans by what happened to them: applied, refused by the workers, rolled back because they were worse, or proposed only (adaptation.mode Observe).",
-              [target(f'sum by (tier, outcome) ({increase("weir_job_plan_changes_total", "$__rate_interval")}) > 0', "{{tier}} {{outcome}}")],
-              9, 8, "none", bars=True, min=0, decimals=0, noValue="No plan was changed in this time."),
+        events("Changes", "Plans by what happened to them: applied, refused by the workers, rolled back because they were worse, or proposed only (adaptation.mode Observe).",
+               of("weir_job_plan_changes_total"), "tier, outcome", width=9, noValue="No plan was changed in this time."),
     )
 
 
@@ -122,14 +121,17 @@ RATIO = f"min by (from_node, to_node) ({of('weir_job_link_bandwidth_ratio')})"
 LINK = "replica, link, dir, from_node, to_node"
 
 
-def by_link(metric, more=""):
-    return f"sum by ({more}{LINK}) ({rate(metric)})"
+def by_link(metric, more="", at=""):
+    return f"sum by ({more}{LINK}) (rate({of(metric, '[$__rate_interval]' + at)}))"
 
 
-BANDWIDTH = f"8 * {by_link('weir_link_bytes_total')} / ({by_link('weir_link_busy_seconds_total')} > 0)"
+
+def bandwidth(at=""):
+    return f"8 * {by_link('weir_link_bytes_total', at=at)} / ({by_link('weir_link_busy_seconds_total', at=at)} > 0)"
 
 
 def link_row():
+    slowest = f"bottomk(10, {bandwidth(' @ end()')})"
     worst = f"bottomk(10, min by (from_node, to_node) (avg_over_time({of('weir_job_link_bandwidth_ratio')}[$__range] @ end())))"
     colours = steps(("dark-red", None), ("red", 0.25), ("orange", 0.5), ("yellow", 0.7), ("green", 0.85))
     return (
@@ -150,12 +152,12 @@ def link_row():
                  [target(f"clamp_max({RATIO}, 1) and on (from_node, to_node) {worst}", "{{from_node}} to {{to_node}}")],
                  height=9, unit="percentunit", decimals=0, color={"mode": "thresholds"}, thresholds=colours, min=0, max=1,
                  noValue="No link has a usual bandwidth yet: the operator knows it after five minutes."),
-        lines("The ten slowest links", "Bytes per second while bytes were on their way, so that an idle pipeline does not lower it. Free links scatter: many of their messages arrive in one piece, which tells nothing.",
-              [target(f"bottomk(10, {BANDWIDTH})", "{{link}} {{dir}} of replica {{replica}}, {{from_node}} to {{to_node}}")], 12, 9, "bps", log=True, noValue="no transfer was timed"),
+        lines("The ten slowest links", "Those that are slowest at the end of this time. Bits per second while bytes were on their way, so that an idle pipeline does not lower it. Free links scatter: many of their messages arrive in one piece, which tells nothing.",
+              [target(f"{bandwidth()} and on ({LINK}) {slowest}", "{{link}} {{dir}} of replica {{replica}}, {{from_node}} to {{to_node}}")], 12, 9, "bps", log=True, noValue="no transfer was timed"),
         table("The ten slowest links now", "fwd: activations, bwd: gradients, sync: between replicas, which tell no message times. Message: time of one, 99 % are faster.",
-              [("bandwidth", f"bottomk(10, {BANDWIDTH})", {"unit": "bps"}),
-               ("message p99", f"(histogram_quantile(0.99, {by_link('weir_link_transfer_seconds_bucket', 'le, ')}) > 0) and on ({LINK}) bottomk(10, {BANDWIDTH})", {"unit": "s"}),
-               ("round trip", f"(max by ({LINK}) ({of('weir_link_rtt_seconds')}) > 0) and on ({LINK}) bottomk(10, {BANDWIDTH})", {"unit": "s"})],
+              [("bandwidth", slowest, {"unit": "bps"}),
+               ("message p99", f"(histogram_quantile(0.99, {by_link('weir_link_transfer_seconds_bucket', 'le, ')}) > 0) and on ({LINK}) {slowest}", {"unit": "s"}),
+               ("round trip", f"(max by ({LINK}) ({of('weir_link_rtt_seconds')}) > 0) and on ({LINK}) {slowest}", {"unit": "s"})],
               12, 9, keys=[("link", "link"), ("dir", "direction"), ("replica", "replica"), ("from_node", "from"), ("to_node", "to")], sort="bandwidth", noValue="–"),
     )
 
@@ -171,15 +173,15 @@ A_STEP = f"(avg({rate('weir_iteration_seconds_count')}) > 0)"
 def time_row():
     parts = [target(f"avg by (op) ({rate('weir_stage_op_seconds_sum', stage='$stage')}) / on () group_left () {A_STEP}", "{{op}}"),
              target(f"avg by (cause) ({rate('weir_stage_idle_seconds_total', stage='$stage')}) / on () group_left () {A_STEP}", "{{cause}}"),
-             target(f"clamp_min(1 - sum(avg by (op) ({rate('weir_stage_op_seconds_sum', stage='$stage')})) - sum(avg by (cause) ({rate('weir_stage_idle_seconds_total', stage='$stage')})), 0) / {A_STEP}",
-                    "everything else")]
+             target(f"clamp_min(avg({rate('weir_iteration_seconds_sum')}) - sum(avg by (op) ({rate('weir_stage_op_seconds_sum', stage='$stage')})) "
+                    f"- sum(avg by (cause) ({rate('weir_stage_idle_seconds_total', stage='$stage')})), 0) / {A_STEP}", "everything else")]
     names = [override(name, displayName=text, color={"mode": "fixed", "fixedColor": colour}) for name, (text, colour) in (OPS | CAUSES).items()]
     op = {letter: f"sum by (stage) ({rate('weir_stage_op_seconds_sum', op=letter)}) / (sum by (stage) ({rate('weir_stage_op_seconds_count', op=letter)}) > 0)"
           for letter in OPS}
     compute = f"sum by (stage) ({rate('weir_stage_op_seconds_sum')}) / count by (stage) ({of('weir_inflight_peak')})"
     return (
         lines("A step of stage $stage", "What a worker of the chosen stage does in a step, mean over the replicas; the parts add up to the time of a step. Waiting for activations or gradients is the bubble of the schedule, "
-              "a slow link, or a slower stage. Everything else: dispatch, data, saves, validation, a change of plan.",
+              "a slow link, or a slower stage. Everything else: dispatch, loading data, copying for a save.",
               parts, 14, 11, "s", stacked=True, legend="table", min=0,
               overrides=[*names, override("everything else", color={"mode": "fixed", "fixedColor": "#808080"})], noValue="no step in this time"),
         bars("Stages that compute most", "Part of its time that a stage computes, mean over the replicas: the largest is the bottleneck, the others wait for it. At most ten.",
@@ -212,22 +214,20 @@ def learning_row():
 
 def recovery_row():
     none = "This job saves no checkpoint."
-    saves = rate("weir_checkpoint_seconds_bucket")
     return (
-        stat("Steps since a checkpoint", "What a restart of the whole job would do again.", [target(f"max({of('weir_step')}) - max({of('weir_checkpoint_last_step')})", "steps")], 6, noValue=none),
+        stat("Steps since a checkpoint", "What a restart of the whole job would do again.", [target(f"max({of('weir_step')}) - max({of('weir_checkpoint_last_step')})", "steps")], 4, noValue=none),
+        stat("Time of a save", "From the copy of the parameters until a worker's files lie on disk; training goes on meanwhile. Saves in this time.",
+             [target(f"histogram_quantile({q}, sum by (le) ({increase('weir_checkpoint_seconds_bucket')})) and on () (sum({increase('weir_checkpoint_seconds_count')}) > 0)", name, instant=True)
+              for q, name in ((0.5, "median"), (0.99, "99 % are faster"))], 8, unit="s", noValue="no save in this time"),
         stat("Failed saves", "Saves in this time that came to nothing. Training goes on; the log of worker 0 says why.",
-             [target(f"max({increase('weir_checkpoint_failures_total')})", "failed", instant=True)], 6, decimals=0, thresholds=steps(("green", None), ("red", 1)),
+             [target(f"max({increase('weir_checkpoint_failures_total')})", "failed", instant=True)], 4, decimals=0, thresholds=steps(("green", None), ("red", 1)),
              noValue="no worker told in this time"),
-        stat("Restarts", "In this time, of one worker or all.", [target(f"sum(max by (reason) ({increase('weir_job_restarts_total')}))", "restarts", instant=True)], 6, decimals=0,
+        stat("Restarts", "In this time, of one worker or all.", [target(f"sum(max by (reason) ({increase('weir_job_restarts_total')}))", "restarts", instant=True)], 4, decimals=0,
              thresholds=steps(("green", None), ("orange", 1)), noValue="the operator does not tell"),
         stat("Generations joined", "How often a worker entered a new set of members, cut or map of ranks after its first, in this time: the most of any worker.",
-             [target(f"max({increase('weir_rejoins_total')})", "joined", instant=True)], 6, decimals=0, noValue="no worker told in this time"),
-        lines("Time of a save", "From the copy of the parameters until a worker's files lie on disk; training goes on meanwhile.",
-              [target(f"histogram_quantile(0.5, sum by (le) ({saves}))", "median"), target(f"histogram_quantile(0.99, sum by (le) ({saves}))", "99 % are faster")], 12, 8, "s", min=0,
-              noValue=none),
-        lines("Restarts by cause", "Only causes that happened.", [target(
-            f"sum by (reason) (max by (reason) ({increase('weir_job_restarts_total', '$__rate_interval')})) > 0", "{{reason}}")], 12, 8, "none", bars=True, min=0, decimals=0,
-              noValue="Nothing restarted in this time."),
+             [target(f"max({increase('weir_rejoins_total')})", "joined", instant=True)], 4, decimals=0, noValue="no worker told in this time"),
+        events("Restarts by cause", "Only causes that happened.", of("weir_job_restarts_total"), "reason", "reason", 24, 7,
+               noValue="Nothing restarted in this time."),
     )
 
 
@@ -251,8 +251,8 @@ def replica_row():
         lines("Replicas in an average", "Mean size of the groups.", [target(f"{group} {REPLICATED}", "replicas")], 8, 8, "none", min=0, noValue=partial),
         lines("Ahead of the slowest replica", "Steps, at the last average: the most and the mean of all replicas.",
               [target(f"max({of('weir_sync_staleness')}) {REPLICATED}", "most"), target(f"avg({of('weir_sync_staleness')}) {REPLICATED}", "mean")], 8, 8, "none", min=0, noValue=one),
-        bars("Micro-batches of a step", "Shares by speed; the ten smallest.", [target(f"bottomk(10, max by (replica) ({of('weir_job_micro_batch_share')}))", "replica {{replica}}", instant=True)],
-             12, 8, "none", min=0, noValue="All replicas have equal shares, or this job has one replica."),
+        bars("Micro-batches of a step", "Shares by speed; the ten smallest.", [target(f"bottomk(10, max by (replica) ({of('weir_job_micro_batch_share')})) {REPLICATED}", "replica {{replica}}", instant=True)],
+             12, 8, "none", min=0, noValue=one),
         lines("Bandwidth to other replicas: the ten slowest", "While all took part in the sums; with sync.mode Partial that of a replica's node.",
               [target(f"8 * bottomk(10, max by (replica) ({of('weir_sync_bus_bandwidth')}))", "replica {{replica}}")], 12, 8, "bps", min=0, noValue="No sum between replicas was timed."),
     )

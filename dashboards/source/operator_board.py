@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operator itself: does it lead and keep up, and what do its requests cost."""
-from blocks import Board, annotation, lines, stat, steps, table, target
+from blocks import Board, annotation, events, lines, stat, steps, table, target
 
 LEADS = 'leader_election_master_status{name="weir-operator"}'   # the chart writes the lease of its release here
 OURS = f"and on (instance, job) {LEADS}"                         # other controllers export metrics of the same names
@@ -64,8 +64,8 @@ def plans():
     return (
         costs("Decisions about plans", "evaluate: a look whether another plan would be better; the others are what led to a new plan.", "weir_planner_seconds", "kind", "kind"),
         costs("Until a plan is in force", "From a new plan to the report that the workers run it, by what led to it.", "weir_plan_apply_seconds", "tier", "trigger"),
-        lines("Changes of plans", "Of all jobs, by tier and outcome.", [target("sum by (tier, outcome) (increase(weir_job_plan_changes_total[$__rate_interval])) > 0", "{{tier}} {{outcome}}")], 24, 8, "none",
-              bars=True, min=0, decimals=0, noValue="No plan was changed in this time."),
+        events("Changes of plans", "Of all jobs, by tier and outcome.", "weir_job_plan_changes_total", "tier, outcome", width=24,
+               noValue="No plan was changed in this time."),
     )
 
 
