@@ -48,16 +48,17 @@ def panel(kind, title, description, queries, width, height, unit="none", options
     return made
 
 
-def stat(title, description, queries, width=4, height=4, unit="none", thresholds=None, text="auto", graph="none", **defaults):
+def stat(title, description, queries, width=4, height=4, unit="none", thresholds=None, text="auto", size=None, **defaults):
     """Numbers. Without thresholds they have no colour: Grafana's own would turn everything above 80 red."""
     return panel("stat", title, description, queries, width, height, unit,
-                 {"colorMode": "value" if thresholds or "mappings" in defaults else "none", "graphMode": graph, "justifyMode": "center", "textMode": text,
+                 {"colorMode": "value" if thresholds or "mappings" in defaults else "none", "graphMode": "none", "justifyMode": "center", "textMode": text,
+                  **({"text": {"valueSize": size}} if size else {}),
                   "orientation": "auto", "wideLayout": True, "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False}},
                  thresholds=thresholds or steps(("text", None)), color={"mode": "thresholds"}, **defaults)
 
 
 def lines(title, description, queries, width=12, height=8, unit="none", stacked=False, bars=False, log=False, legend="list", overrides=(), **defaults):
-    custom = {"drawStyle": "bars" if bars else "line", "lineWidth": 0 if stacked else 1 if bars else 2, "fillOpacity": 70 if stacked or bars else 0,
+    custom = {"axisSoftMax": 1 if unit in ("none", "ops") else 0, "drawStyle": "bars" if bars else "line", "lineWidth": 0 if stacked else 1 if bars else 2, "fillOpacity": 70 if stacked or bars else 0,
               "showPoints": "never", "spanNulls": False, "stacking": {"mode": "normal" if stacked else "none", "group": "A"}}
     if log:
         custom["scaleDistribution"] = {"type": "log", "log": 10}
@@ -97,8 +98,8 @@ def bars(title, description, queries, width=12, height=8, unit="none", **default
                  thresholds=steps(("blue", None)), color={"mode": "fixed", "fixedColor": "blue"}, **defaults)
 
 
-def table(title, description, columns, width=12, height=8, keys=(), hidden=(), sort=None, descending=False, overrides=(), limit=None, **defaults):
-    """columns: (name, expression, {unit, ...}); keys: (label, name) that all of them share and that are shown first.
+def table(title, description, columns, width=12, height=8, keys=(), hidden=(), sort=None, descending=False, overrides=(), more=(), **defaults):
+    """columns: (name, expression, {unit, ...}); keys: (label, name) that all of them share and that are shown first; more: labels after the first column.
 
     The queries are merged by their labels. hidden: labels that are not shown.
     """
@@ -113,12 +114,13 @@ def table(title, description, columns, width=12, height=8, keys=(), hidden=(), s
             continue
         renamed[field] = name
         order[field] = len(order)
+        for label, shown in more if i == 0 else ():
+            renamed[label] = shown
+            order[label] = len(order)
         if properties:
             given.append(override(name, **properties))
     transformations = ([{"id": "merge", "options": {}}] if len(columns) > 1 else []) + [
         {"id": "organize", "options": {"excludeByName": {name: True for name in ("Time", *hidden)}, "indexByName": order, "renameByName": renamed}}]
-    if limit:
-        transformations.append({"id": "limit", "options": {"limitField": limit}})
     return panel("table", title, description, queries, width, height, "short",
                  {"cellHeight": "sm", "showHeader": True, "footer": {"show": False, "reducer": ["sum"], "countRows": False, "fields": ""},
                   "sortBy": [{"displayName": sort, "desc": descending}] if sort else []},

@@ -58,9 +58,9 @@ def summary():
              thresholds=steps(("green", None), ("orange", 1))),
         stat("Failed", "Jobs that have ended badly.", [target(count(f"{FAILED} == 1"), "jobs")], 4, thresholds=red),
         stat("Alerts", "Firing alerts of Weir, where its rules are loaded.", [target('count(ALERTS{alertname=~"Weir.+",alertstate="firing"}) or vector(0)', "alerts")], 4, thresholds=red),
-        table("Jobs, worst first", "A job's name leads to its board. Worst link: the least of its usual bandwidth that a pair of its nodes has now; contended: part of this time in which that was below half. "
+        table("Jobs, worst first", "A job's name leads to its board. Worst link: the least of its usual bandwidth that a pair of its nodes has now; below half: part of this time in which that was less than half. "
               "Above the bound: how much longer a step takes than no order of tasks could beat.",
-              [("health", TROUBLE, {"mappings": [words(_3=("failed", "red"), _2=("does not train", "orange"), _1=("slower than planned", "yellow"), _0=("well", "green"), **{"_-1": ("ended or suspended", "text")})],
+              [("health", TROUBLE, {"mappings": [words(_3=("failed", "red"), _2=("does not train", "dark-orange"), _1=("slower than planned", "dark-yellow"), _0=("well", "green"), **{"_-1": ("ended or suspended", "text")})],
                                     "custom.cellOptions": {"type": "color-text"}, "custom.width": 170}),
                ("value of state", why("Ready", "state"), {}),
                ("value of speed", why("Degraded", "speed"), {}),
@@ -68,10 +68,10 @@ def summary():
                ("samples/s", f"sum by ({KEY}) ({rate('weir_samples_total')})", {"unit": "none", "decimals": 1}),
                ("above the bound", BOUND, {"unit": "percent", "decimals": 0}),
                ("worst link", f"clamp_max(min by ({KEY}) ({of('weir_job_link_bandwidth_ratio')}), 1)", {"unit": "percentunit", "decimals": 0}),
-               ("contended", f"avg_over_time((min by ({KEY}) ({of('weir_job_link_bandwidth_ratio')}) < bool 0.5)[$__range:1m])", {"unit": "percentunit", "decimals": 0}),
+               ("below half", f"avg_over_time((min by ({KEY}) ({of('weir_job_link_bandwidth_ratio')}) < bool 0.5)[$__range:1m])", {"unit": "percentunit", "decimals": 0}),
                ("plans", f"max by ({KEY}) ({of('weir_job_plan_revision')})", {"unit": "none"}),
                ("restarts", f"sum by ({KEY}) (max by ({KEY}, reason) ({increase('weir_job_restarts_total', '$__range')}))", {"unit": "none", "decimals": 0})],
-              24, 14, keys=[("pipeline_namespace", "namespace"), ("pipeline_job", "job"), ("state", "state"), ("speed", "speed")], hidden=("Value #B", "Value #C"), sort="health", descending=True, noValue="–",
+              24, 10, keys=[("pipeline_namespace", "namespace"), ("pipeline_job", "job")], more=[("state", "state"), ("speed", "speed")], hidden=("Value #B", "Value #C"), sort="health", descending=True, noValue="–",
               overrides=[override("job", links=[{"title": "Board of this job", "url": JOB_BOARD, "targetBlank": False}])]),
     )
 

@@ -48,13 +48,13 @@ def health():
              5, thresholds=steps(("green", None), ("orange", 1)), text="name", noValue="the operator does not tell"),
         stat("Above the bound", "How much longer a measured step takes than no order of tasks on these devices and links could beat. What is left is "
              "the bubble of the schedule, slow links, and waiting.", [target(f"max({of('weir_job_plan_bound_percent', step='measured')})", "above the bound")],
-             4, unit="percent", decimals=0, thresholds=steps(("green", None), ("yellow", 20), ("orange", 40)), noValue="not known yet"),
+             4, unit="percent", decimals=0, thresholds=steps(("green", None), ("yellow", 20), ("orange", 40)), noValue="not known"),
         stat("Progress", "Completed steps, and how many the job is to do.",
              [target(f"max({of('weir_step')})", "steps done"), target(f"max({of('weir_job_target_steps')})", "of")], 4, noValue="no step yet"),
         stat("Time left", "At the present rate of steps.", [target(
             f"clamp_min(max({of('weir_job_target_steps')}) - max({of('weir_step')}), 0) / ({STEPS_A_SECOND} > 0)", "left")],
              3, unit="dtdurations", decimals=0, noValue="no step now"),
-        stat("Samples per second", "Of completed steps, all replicas together.", [target(f"sum({rate('weir_samples_total')})", "samples")],
+        stat("Samples/s", "Of completed steps, all replicas together.", [target(f"sum({rate('weir_samples_total')})", "samples")],
              3, unit="none", decimals=1, noValue="no step yet"),
         lines("Time of a step", "Measured by the workers; predicted by the operator's simulator for the plan in force; and the bound that no order of tasks can "
               "beat. Measured above predicted: the network or a device has changed. Predicted above bound: the schedule's bubble.",
@@ -67,7 +67,7 @@ def health():
         lines("How far from the bound", "The same in percent: the step that the simulator expects of this plan, and the measured one. A job with sync.mode Partial has "
               "no single step to compare.", [target(f"max by (step) ({of('weir_job_plan_bound_percent')})", "{{step}}")], 10, 9, "percent", min=0,
               overrides=[override("measured", color={"mode": "fixed", "fixedColor": "blue"}), override("simulated", color={"mode": "fixed", "fixedColor": "orange"})],
-              noValue="not known yet"),
+              noValue="Not known in the first steps, and with sync.mode Partial."),
     )
 
 
@@ -82,20 +82,21 @@ def gain(kind):
     return f"max({of('weir_job_plan_gain_percent', gain=kind)})"
 
 
-def of_revision(value, over="last_over_time"):
-    """A value by the revision that was in force, over the range of the board."""
-    return f"max by (revision) ({over}(({REVISION} * on () group_left () {value}){IN_RANGE}))"
+NEWEST = REVISION.replace("weir_job_plan_applied_revision", "weir_job_plan_revision")
+
+
+def of_revision(value, over="last_over_time", revision=NEWEST):
+    """A value by revision, over the range of the board. k, prediction and gains are those of the newest plan, which is in force a moment later."""
+    return f"max by (revision) ({over}(({revision} * on () group_left () {value}){IN_RANGE}))"
 
 
 def operator_row():
     state = {"Ready": ("not training", "red", "training", "green"), "Degraded": ("as planned", "green", "slower than planned", "orange"),
-             "ReplanInProgress": ("no change under way", "transparent", "new plan on its way", "blue"),
-             "NetworkMetricsAvailable": ("links not measured", "yellow", "links measured", "green"),
-             "Suspended": ("not suspended", "transparent", "suspended", "purple")}
+             "NetworkMetricsAvailable": ("not measured", "yellow", "measured", "green"), "ReplanInProgress": ("in force", "transparent", "on its way", "blue")}
+    names = {"Ready": "training", "Degraded": "speed", "NetworkMetricsAvailable": "links", "ReplanInProgress": "newest plan"}
     return (
-        timeline("State of the job", "Conditions of the job over time; `crds/README.md` of Weir says what each means.",
-                 [target(f"max by (condition) ({of('weir_job_condition', status='True', condition='~' + '|'.join(state))})", "{{condition}}")],
-                 height=7, noValue="the operator does not tell", overrides=[override(name, mappings=[words(_0=(no, of_no), _1=(yes, of_yes))]) for name, (no, of_no, yes, of_yes) in state.items()]),
+        timeline("State of the job", "Conditions Ready, Degraded, NetworkMetricsAvailable and ReplanInProgress over time; `kubectl describe ppj` tells their reasons.",
+                 [target(condition(kind), names[kind]) for kind in state], height=6, noValue="the operator does not tell", overrides=[override(names[kind], mappings=[words(_0=(no, of_no), _1=(yes, of_yes))]) for kind, (no, of_no, yes, of_yes) in state.items()]),
         timeline("Plans", "The plan in force, its k (groups of kFkB: k = 1 is 1F1B), and the gain in throughput over the plan before: as predicted when it was chosen, and as measured later.",
                  [target(f"max({of('weir_job_plan_applied_revision')})", "plan"), target(f"max({of('weir_plan_k')})", "k"),
                   target(gain("predicted"), "predicted gain"), target(gain("measured"), "measured gain")],
@@ -104,7 +105,7 @@ def operator_row():
                             of_query("C", unit="percent", decimals=1, color={"mode": "fixed", "fixedColor": "orange"}),
                             of_query("D", unit="percent", decimals=1, color={"mode": "fixed", "fixedColor": "green"})]),
         table("Plans and their gains", "Each plan that was in force in this time. A gain is more throughput than with the plan before; empty: not predicted (the first plan, a restart) or not judged yet.",
-              [("in force since", of_revision("vector(1) * time() * 1000", "min_over_time"), {"unit": "dateTimeAsIso"}),
+              [("in force since", of_revision("vector(1) * time() * 1000", "min_over_time", REVISION), {"unit": "dateTimeAsIso"}),
                ("k", of_revision(f"max({of('weir_job_plan_k')})"), {"unit": "none"}),
                ("step predicted", of_revision(f"max({of('weir_job_plan_predicted_step_seconds')})"), {"unit": "s"}),
                ("gain predicted", of_revision(gain("predicted")), {"unit": "percent", "decimals": 1}),
@@ -205,7 +206,7 @@ def learning_row():
         lines("Tokens", "Tokens of completed steps, all replicas together.", [target(f"sum({rate('weir_tokens_total')})", "tokens per second")], 8, 9, "none", min=0,
               noValue="no step in this time"),
         stat("Skipped steps", "Steps in this time that changed no parameter, because loss or gradient was no finite number. Many in a row end the job as diverged.",
-             [target(f"max({increase('weir_skipped_steps_total')})", "skipped", instant=True)], 4, 9, decimals=0, thresholds=steps(("green", None), ("red", 1)),
+             [target(f"max({increase('weir_skipped_steps_total')})", "skipped", instant=True)], 4, 9, decimals=0, size=48, thresholds=steps(("green", None), ("red", 1)),
              noValue="no step in this time"),
     )
 
@@ -246,8 +247,8 @@ def replica_row():
         lines("Waiting for other replicas", "Part of their time that workers wait for sums or averages: mean and the most of any worker.",
               [target(f"avg(sum by (worker) ({rate('weir_sync_wait_seconds_total')})) {REPLICATED}", "mean"),
                target(f"max(sum by (worker) ({rate('weir_sync_wait_seconds_total')})) {REPLICATED}", "most")], 12, 8, "percentunit", min=0, noValue=one),
-        lines("Steps done together", "Rounds of all replicas: exact: with sums over all; partial: an average over some; single: alone.",
-              [target(f"(sum by (kind) ({rate('weir_sync_rounds_total')}) > 0) {REPLICATED}", "{{kind}}")], 8, 8, "ops", min=0, noValue=one),
+        lines("Rounds per second", "Steps done together: rounds of all replicas: exact: with sums over all; partial: an average over some; single: alone.",
+              [target(f"(sum by (kind) ({rate('weir_sync_rounds_total')}) > 0) {REPLICATED}", "{{kind}}")], 8, 8, "none", min=0, noValue=one),
         lines("Replicas in an average", "Mean size of the groups.", [target(f"{group} {REPLICATED}", "replicas")], 8, 8, "none", min=0, noValue=partial),
         lines("Ahead of the slowest replica", "Steps, at the last average: the most and the mean of all replicas.",
               [target(f"max({of('weir_sync_staleness')}) {REPLICATED}", "most"), target(f"avg({of('weir_sync_staleness')}) {REPLICATED}", "mean")], 8, 8, "none", min=0, noValue=one),

@@ -72,8 +72,7 @@ def plans():
 def prometheus():
     return (
         lines("Time of a query", "Queries for link bandwidths; one answers for all jobs.", quantiles("weir_metrics_query_seconds"), 12, 8, "s", min=0, noValue="no query in this time"),
-        lines("Failed queries", "Without answers jobs train on with their plans, but are not retuned.", [target(f"sum by (reason) ({rate('weir_metrics_query_errors_total')})", "{{reason}}")], 12, 8, "ops", min=0,
-              noValue="No query has failed since the operator started."),
+        events("Failed queries", "Without answers jobs train on with their plans, but are not retuned.", "weir_metrics_query_errors_total", "reason", noValue="No query has failed in this time."),
     )
 
 
@@ -82,8 +81,8 @@ def api_server():
         lines("Requests to the API server", "By method and code.", [target(f"sum by (method, code) ({rate('rest_client_requests_total')})", "{{method}} {{code}}")], 12, 8, "reqps", min=0,
               noValue="no request in this time"),
         lines("Time of a request", "Watches are not counted.", quantiles("rest_client_request_duration_seconds"), 12, 8, "s", min=0, noValue="no request in this time"),
-        lines("Lists after the first one", "A watch that had expired was begun anew; some an hour are usual.", [target(f"sum by (resource) ({rate('weir_reflector_relists_total')})", "{{resource}}")], 24, 8, "ops",
-              min=0, noValue="Every watch has gone on since the operator started."),
+        events("Lists after the first one", "A watch that had expired was begun anew; some an hour are usual.", "weir_reflector_relists_total", "resource", width=24, height=6,
+               noValue="No watch has expired in this time."),
     )
 
 

@@ -13,7 +13,7 @@ EMPTY_WITHOUT = {
     # Measured and judged by the operator; no single step exists with sync.mode Partial.
     "bound": {"Above the bound", "How far from the bound", "Farthest above the bound: ten jobs"},
     "checkpoint": {"Steps since a checkpoint", "Time of a save"},
-    "replicas": {"Own time of a step: the ten slowest replicas", "Waiting for other replicas", "Steps done together", "Ahead of the slowest replica",
+    "replicas": {"Own time of a step: the ten slowest replicas", "Waiting for other replicas", "Rounds per second", "Ahead of the slowest replica",
                  "Bandwidth to other replicas: the ten slowest", "Micro-batches of a step"},
     "partial": {"Replicas in an average"},
     "nccl": {"Time in NCCL"},
