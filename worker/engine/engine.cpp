@@ -178,11 +178,14 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
                         .header_follows = step_ + 1 < options_.total_steps && !validates,
                         .grad_clip = options_.grad_clip};
   in_step_ = true;
-  Result<StepRecord> record = run_step(parts, order, stop);
+  summed_.reset();
+  StepEnd end;
+  Result<StepRecord> record = run_step(parts, order, stop, &end);
   in_step_ = false;
   agreed_epoch_ = record ? record->next_epoch : 0;
   if (!record) {
-    generation.broken = true;  // its gradients are incomplete
+    generation.broken = true;
+    if (end.summed && !end.updated) summed_ = std::move(end.record);
     return failed(record.error(), stop);
   }
   if (parts_.lateness) {
@@ -190,16 +193,20 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
     record->overruns = std::exchange(parts_.lateness->overruns, 0);
     recorder_.lateness(record->lateness, record->overruns);
   }
-  recorder_.step_done(*record, parts_.model.options.sequence);
-  step_ = record->next_step;
-  skipped_in_row_ = record->skipped ? skipped_in_row_ + 1 : 0;
-  record->skipped_in_row = skipped_in_row_;
-  save_if_due();
-  if (callbacks_.step_done) callbacks_.step_done(*record);
+  count_step(*record);
   if (options_.diverged_after > 0 && skipped_in_row_ >= options_.diverged_after) {
     return diverged(stop);
   }
   return validates ? validate(stop) : std::nullopt;
+}
+
+void Engine::count_step(StepRecord& record) {
+  recorder_.step_done(record, parts_.model.options.sequence);
+  step_ = record.next_step;
+  skipped_in_row_ = record.skipped ? skipped_in_row_ + 1 : 0;
+  record.skipped_in_row = skipped_in_row_;
+  save_if_due();
+  if (callbacks_.step_done) callbacks_.step_done(record);
 }
 
 // All ranks have counted the same steps, so they end after the same step.

@@ -67,6 +67,7 @@ class Engine {
   void await_letter(const std::stop_token& stop);
   StepParts step_parts(const data::Dataset& dataset, std::function<bool()> go_on);
   std::optional<Ending> train_one_step(const std::stop_token& stop);
+  void count_step(StepRecord& record);  // it is done
   std::optional<Ending> validate(const std::stop_token& stop);
   void say_ready(double seconds);  // Partial only: SYNC_READY of this step
   Result<std::optional<protocol::Grant>> granted(SteadyTime until, const std::stop_token& stop);
@@ -116,8 +117,9 @@ class Engine {
 
   // generation.cpp: new links, and a new stage if needed.
   std::optional<Ending> enter_generation(const std::stop_token& stop);
-  Status build(std::unique_ptr<Generation>& generation, const Prepared& next, std::int64_t at_step,
-               const std::stop_token& stop);
+  Status build(std::unique_ptr<Generation>& generation, const Prepared& next,
+               const protocol::Commit& commit, const std::stop_token& stop);
+  void roll_forward(const protocol::Verdict& verdict);
   void give_up_generation();
   Status connect(Generation& generation, const std::stop_token& stop);
   Status connect_replicas(Generation& generation, const std::stop_token& stop);
@@ -148,7 +150,9 @@ class Engine {
   std::unique_ptr<Generation> generation_;
   std::unique_ptr<OfferedState> offer_;  // the state before a move, offered until the GO
   std::int64_t step_ = 0;                // next step of this rank
-  int skipped_in_row_ = 0;               // in a row, in this generation
+  // The step that the rank has dropped, if only its verdict and its update were left.
+  std::optional<StepRecord> summed_;
+  int skipped_in_row_ = 0;      // in a row, in this generation
   std::int64_t validated_ = 0;  // step of the last validation, or of the start of this generation
   std::optional<std::string> lost_;  // reason of the coordinator's PEER_LOST until it is handled
   std::optional<std::int64_t> leave_before_;  // leaving: the first step that does not begin

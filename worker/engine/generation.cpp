@@ -9,6 +9,7 @@
 #include "worker/base/log.h"
 #include "worker/engine/plan_rules.h"
 #include "worker/engine/state_move.h"
+#include "worker/engine/step.h"
 
 namespace weir::engine {
 namespace {
@@ -52,7 +53,7 @@ std::optional<Ending> Engine::enter_generation(const std::stop_token& stop) {
 
   offer_.reset();  // of an earlier move that failed
   auto generation = std::make_unique<Generation>();
-  const Status built = build(generation, next, commit.at_step, stop);
+  const Status built = build(generation, next, commit, stop);
   waiting_since_ = parts_.clock.now();
   if (built) {
     std::erase_if(prepared_,
@@ -85,11 +86,14 @@ void Engine::give_up_generation() {
 
 // `generation` is new and is filled; on failure the caller still owns it.
 Status Engine::build(std::unique_ptr<Generation>& generation, const Prepared& next,
-                     std::int64_t at_step, const std::stop_token& stop) {
+                     const protocol::Commit& commit, const std::stop_token& stop) {
+  const std::int64_t at_step = commit.at_step;
   drain(kDrainLimit, stop);
   drop_links();
   if (generation_ && !generation_->running) generation_.reset();  // its GO never came
   holdings_.forget_next();
+
+  if (commit.verdict && summed_ && step_ + 1 == at_step) roll_forward(*commit.verdict);
 
   generation->current = next;
   const bool moves = next.plan.state == schedule::StateMove::kMove;
@@ -113,6 +117,17 @@ Status Engine::build(std::unique_ptr<Generation>& generation, const Prepared& ne
   recorder_.plan_adopted(next.plan, next.incarnation);
   generation_ = std::move(generation);
   return Unit{};
+}
+
+// Ends the step that was dropped before its verdict came, as the ranks ended it that have heard the
+// verdict.
+void Engine::roll_forward(const protocol::Verdict& verdict) {
+  StepRecord record = *std::exchange(summed_, std::nullopt);
+  record.skipped = !end_step(*holdings_.held(), verdict, options_.grad_clip);
+  if (record.last_stage) record.loss = verdict.loss;
+  record.verdict = verdict;
+  log_info(kRoom, "dropped step ended by the verdict of others", {{"step", record.step}});
+  count_step(record);
 }
 
 // With Keep, the stage of this rank continues if its state is that of at_step; replicas that

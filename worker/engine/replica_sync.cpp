@@ -102,7 +102,7 @@ void ReplicaSync::layer_is_summed(std::size_t index) {
   }
 }
 
-void ReplicaSync::finish_own(std::uint32_t next_epoch) {
+void ReplicaSync::send_card(std::uint32_t next_epoch) {
   const StepSummary summary{.step = static_cast<std::uint64_t>(step_),
                             .epoch = plan_.revision,
                             .incarnation = static_cast<std::uint32_t>(incarnation_),
@@ -120,7 +120,7 @@ void ReplicaSync::finish_own(std::uint32_t next_epoch) {
 
 // Replica r has the micro-batches that follow those of r-1. Added in this order, the losses equal
 // those of one replica with the whole batch.
-Status ReplicaSync::take_results() {
+Status ReplicaSync::take_cards() {
   WEIR_CHECK(summaries_->size() == members_.size(), "all summaries are here");
   std::vector<StepSummary> summaries;
   std::vector<double> losses;
@@ -139,7 +139,6 @@ Status ReplicaSync::take_results() {
   }
   if (last_stage_) loss_ = stage_.mean_loss(losses);
   next_epoch_ = agreed_epoch(summaries);
-  stage_.gradients_are_set();
   return Unit{};
 }
 

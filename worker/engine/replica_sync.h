@@ -46,11 +46,13 @@ class ReplicaSync {
   // The sums of this layer (index within the stage) are complete. All replicas call this in the
   // same order.
   void layer_is_summed(std::size_t index);
-  // Call this after all layers: sends the rest of what the other replicas need.
-  void finish_own(std::uint32_t next_epoch);
-  // Call this when the collective is done: the gradients become those of the step. kConflict: the
-  // replicas run different plans.
-  Status take_results();
+  // Call this when the collective has done all of them: the gradients become those of the step.
+  void sums_are_complete() { stage_.gradients_are_set(); }
+  // Then sends the rest of what the other replicas need, which tells them that this rank has its
+  // gradients.
+  void send_card(std::uint32_t next_epoch);
+  // Call this when the collective has done that, too. kConflict: the replicas run different plans.
+  Status take_cards();
 
   double loss() const { return loss_; }  // of the global batch; last stage only
   std::uint32_t next_epoch() const { return next_epoch_; }

@@ -35,6 +35,7 @@ void Engine::on_save(const protocol::Save& order) {
 void Engine::save_if_due() {
   if (saving_.ordered != step_) return;
   saving_.ordered.reset();
+  if (!generation_ || !generation_->trains()) return;  // its round is over
   saving_.copied = step_;
   std::vector<int> replicas = saving_.replicas;
   if (replicas.empty()) {

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "worker/protocol/messages.h"
 #include "worker/schedule/plan.h"
 #include "worker/transport/collective.h"
 
@@ -133,6 +134,7 @@ struct StepRecord {
   double forward_seconds = 0, backward_seconds = 0;
   double sync_seconds = 0;       // part of idle_seconds: waiting for the other replicas
   std::uint32_t next_epoch = 0;  // all replicas change to it before the next step; 0 = none
+  protocol::Verdict verdict;
   int samples = 0;
   int in_flight_peak = 0;
   int held_peak = 0;  // micro-batches from F to W with a split backward, else in_flight_peak

@@ -2,6 +2,7 @@
 #include "worker/engine/step.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <span>
 #include <string>
@@ -13,7 +14,6 @@
 #include "worker/engine/replica_sync.h"
 #include "worker/engine/state_average.h"
 #include "worker/engine/token_batch.h"
-#include "worker/engine/verdict.h"
 
 namespace weir::engine {
 namespace {
@@ -54,7 +54,7 @@ class Runner {
                               .output_bytes = parts_.stage.output_bytes(samples_),
                               .header_follows = order_.header_follows,
                               .forward_note_bytes = kVerdictBytes,
-                              .backward_note_bytes = layers_after() * sizeof(double)};
+                              .backward_note_bytes = note_bytes(layers_after())};
     WEIR_OK(parts_.links.begin_step(traffic));
 
     while (!dispatcher_.done(progress_)) {
@@ -72,16 +72,21 @@ class Runner {
       WEIR_OK(finish_beside());
       if (parts_.links.last()) parts_.ready_to_average(to_seconds(took));
     }
-    if (sync_) WEIR_OK(wait_for_replicas());
-    WEIR_TRY(const bool usable, judge_gradients());
-    if (usable) {
-      update();
-    } else {
-      skipped_ = true;
+    if (sync_) {
+      WEIR_OK(wait_for_sums());
     }
+    end_.summed = true;
+    end_.record = record(start);
+    if (sync_) WEIR_OK(wait_for_cards());
+    WEIR_TRY(const Verdict verdict, hear_verdict());
+    update(verdict);
     if (averages()) WEIR_OK(average());
-    return record(start);
+    StepRecord result = record(start);
+    result.verdict = verdict;
+    return result;
   }
+
+  StepEnd end() const { return end_; }
 
  private:
   // Micro-batches have ids over all replicas, and each replica takes those that follow the previous
@@ -218,17 +223,24 @@ class Runner {
     return waited;
   }
 
-  // Waits until all replicas have the gradients of this step.
-  Status wait_for_replicas() {
-    sync_->finish_own(parts_.next_epoch ? parts_.next_epoch() : 0);
+  // Waits until this rank has the gradients of this step.
+  Status wait_for_sums() {
     const SteadyTime since = parts_.clock.now();
     WEIR_OK(wait_for_collective(since));
-    const nanoseconds took = parts_.clock.now() - since;
-    idle_ += took;
-    sync_wait_ += took;
-    parts_.recorder.idle(IdleCause::kSync, took);
-    parts_.recorder.synchronized(parts_.replicas->counters(), took);
-    return sync_->take_results();
+    waited_since(since);
+    sync_->sums_are_complete();
+    return Unit{};
+  }
+
+  // Waits until all replicas have them. A card leaves behind complete sums, so that a rank with all
+  // cards knows it.
+  Status wait_for_cards() {
+    sync_->send_card(parts_.next_epoch ? parts_.next_epoch() : 0);
+    const SteadyTime since = parts_.clock.now();
+    WEIR_OK(wait_for_collective(since));
+    waited_since(since);
+    parts_.recorder.synchronized(parts_.replicas->counters(), sync_wait_);
+    return sync_->take_cards();
   }
 
   // Called between two checks of the collective or of the coordinator's answer.
@@ -366,31 +378,31 @@ class Runner {
 
   double loss() const { return sync_ ? sync_->loss() : parts_.stage.loss(); }
 
-  // Clips the gradients. Returns false if this step must not change the parameters. All ranks of
-  // the replica get the same answer. In Exact mode all replicas do, because they have the same
-  // gradients.
-  Result<bool> judge_gradients() {
+  // All ranks of the replica get the same verdict. In Exact mode all replicas do, because they have
+  // the same gradients.
+  Result<Verdict> hear_verdict() {
     StageLinks& links = parts_.links;
-    WEIR_TRY(std::vector<double> squares, parts_.stage.gradient_squares());
-    if (links.last() && parts_.stage.trains()) squares = with_loss(std::move(squares), loss());
-    if (!links.last()) {
-      WEIR_TRY(const auto note, wait_for_note(Channel::kBackward));
-      const std::vector<double> later = decode_squares(note);
-      squares.insert(squares.end(), later.begin(), later.end());
-    }
-    double sum = 0;
-    if (links.first()) {
-      sum = sum_in_order(squares);
+    Note note{.loss = std::numeric_limits<double>::quiet_NaN()};
+    WEIR_TRY(note.squares, parts_.stage.gradient_squares());
+    if (links.last()) {
+      note.loss = loss();
+      if (parts_.stage.trains()) note.squares = with_loss(std::move(note.squares), note.loss);
     } else {
-      WEIR_OK(links.send_note(Channel::kBackward, encode_squares(squares)));
-      WEIR_TRY(const auto note, wait_for_note(Channel::kForward));
-      WEIR_TRY(sum, decode_verdict(note, order_.grad_clip));
+      WEIR_TRY(const auto bytes, wait_for_note(Channel::kBackward));
+      const Note later = decode_note(bytes);
+      note.squares.insert(note.squares.end(), later.squares.begin(), later.squares.end());
+      note.loss = later.loss;
+    }
+    Verdict verdict{.squares = sum_in_order(note.squares), .loss = note.loss};
+    if (!links.first()) {
+      WEIR_OK(links.send_note(Channel::kBackward, encode_note(note)));
+      WEIR_TRY(const auto bytes, wait_for_note(Channel::kForward));
+      WEIR_TRY(verdict, decode_verdict(bytes, order_.grad_clip));
     }
     if (!links.last()) {
-      WEIR_OK(links.send_note(Channel::kForward, encode_verdict(sum, order_.grad_clip)));
+      WEIR_OK(links.send_note(Channel::kForward, encode_verdict(verdict, order_.grad_clip)));
     }
-    parts_.stage.scale_gradients(clip_factor(sum, order_.grad_clip));
-    return is_usable(sum, order_.grad_clip);
+    return verdict;
   }
 
   Result<std::vector<std::byte>> wait_for_note(Channel channel) {
@@ -406,9 +418,11 @@ class Runner {
     return *std::move(note);
   }
 
-  void update() {
+  void update(const Verdict& verdict) {
     const SteadyTime start = parts_.clock.now();
-    parts_.stage.optimizer_step();
+    skipped_ = !end_step(parts_.stage, verdict, order_.grad_clip);
+    end_.updated = true;
+    if (skipped_) return;
     const nanoseconds took = parts_.clock.now() - start;
     parts_.recorder.optimizer_done(took);
     update_ += took;
@@ -458,6 +472,7 @@ class Runner {
   nanoseconds forward_{0}, backward_{0}, weights_{0}, update_{0}, idle_{0}, sync_wait_{0};
   int in_flight_at_start_ = 0, peak_ = 0, held_peak_ = 0;
   bool skipped_ = false;
+  StepEnd end_;
 };
 
 }  // namespace
@@ -485,8 +500,19 @@ Status wait_for_peer(const StepParts& parts, SteadyTime since, std::stop_token s
   }
 }
 
-Result<StepRecord> run_step(const StepParts& parts, const StepOrder& order, std::stop_token stop) {
-  return Runner(parts, order, std::move(stop)).run();
+bool end_step(stage::Stage& stage, const Verdict& verdict, double grad_clip) {
+  if (!is_usable(verdict.squares, grad_clip)) return false;
+  stage.scale_gradients(clip_factor(verdict.squares, grad_clip));
+  stage.optimizer_step();
+  return true;
+}
+
+Result<StepRecord> run_step(const StepParts& parts, const StepOrder& order, std::stop_token stop,
+                            StepEnd* end) {
+  Runner runner(parts, order, std::move(stop));
+  Result<StepRecord> record = runner.run();
+  if (end != nullptr) *end = runner.end();
+  return record;
 }
 
 }  // namespace weir::engine

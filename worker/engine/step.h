@@ -18,6 +18,7 @@
 #include "worker/engine/stage_links.h"
 #include "worker/engine/state_average.h"
 #include "worker/engine/statistics.h"
+#include "worker/engine/verdict.h"
 #include "worker/protocol/messages.h"
 #include "worker/schedule/dispatch.h"
 #include "worker/schedule/plan.h"
@@ -65,12 +66,24 @@ struct StepOrder {
   double grad_clip = 0;        // largest global norm of the gradients; 0 = no limit
 };
 
+// How far a step has come.
+struct StepEnd {
+  bool summed = false;   // the stage has all of its gradients of the step
+  bool updated = false;  // the parameters are those after the step
+  StepRecord record;     // once `summed`, without a loss
+};
+
 // Runs the step to its end or fails: kUnavailable (generation broken), kTimeout (no message for
 // progress_deadline), kInternal (no device memory), kGone (the data), kNotFound (a token of the
 // data in the vocabulary), kCancelled (stop or go_on). A group that loses a member does not fail
-// the step unless all replicas must meet. After a failure the stage holds a part of the step's
-// gradients and must be reset.
-Result<StepRecord> run_step(const StepParts& parts, const StepOrder& order, std::stop_token stop);
+// the step unless all replicas must meet. After a failure the stage holds gradients of the step,
+// all of them if `end` says `summed`.
+Result<StepRecord> run_step(const StepParts& parts, const StepOrder& order, std::stop_token stop,
+                            StepEnd* end = nullptr);
+
+// The end of a step of a stage that has all of its gradients: clips, updates the parameters, and
+// returns true, or leaves them as they are if the verdict allows no update.
+bool end_step(stage::Stage& stage, const Verdict& verdict, double grad_clip);
 
 // Waits until `links` receives something. kTimeout if progress_deadline has passed since `since`;
 // kUnavailable if the peer that sends on `awaited` has left.

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <sstream>
+#include <utility>
 
 #include "worker/base/check.h"
 
@@ -34,28 +35,46 @@ std::vector<double> with_loss(std::vector<double> squares, double loss) {
   return squares;
 }
 
-std::vector<std::byte> encode_squares(std::span<const double> squares) {
-  const auto bytes = std::as_bytes(squares);
+namespace {
+
+std::vector<std::byte> to_bytes(std::span<const double> numbers) {
+  const auto bytes = std::as_bytes(numbers);
   return {bytes.begin(), bytes.end()};
 }
 
-std::vector<double> decode_squares(std::span<const std::byte> note) {
-  std::vector<double> squares(note.size() / sizeof(double));
-  if (!squares.empty()) std::memcpy(squares.data(), note.data(), squares.size() * sizeof(double));
-  return squares;
+std::vector<double> to_numbers(std::span<const std::byte> bytes) {
+  std::vector<double> numbers(bytes.size() / sizeof(double));
+  if (!numbers.empty()) std::memcpy(numbers.data(), bytes.data(), numbers.size() * sizeof(double));
+  return numbers;
 }
 
-std::vector<std::byte> encode_verdict(double squares, double limit) {
-  const double verdict[] = {squares, limit};
-  return encode_squares(verdict);
+}  // namespace
+
+std::vector<std::byte> encode_note(const Note& note) {
+  std::vector<double> numbers = note.squares;
+  numbers.push_back(note.loss);
+  return to_bytes(numbers);
 }
 
-Result<double> decode_verdict(std::span<const std::byte> note, double limit) {
-  const std::vector<double> verdict = decode_squares(note);
-  WEIR_CHECK(verdict.size() == 2, "the slot has the size of a verdict");
-  if (verdict[1] == limit) return verdict[0];
+Note decode_note(std::span<const std::byte> bytes) {
+  std::vector<double> numbers = to_numbers(bytes);
+  WEIR_CHECK(!numbers.empty(), "the slot has the size of a note");
+  const double loss = numbers.back();
+  numbers.pop_back();
+  return {.squares = std::move(numbers), .loss = loss};
+}
+
+std::vector<std::byte> encode_verdict(const Verdict& verdict, double limit) {
+  const double numbers[] = {verdict.squares, verdict.loss, limit};
+  return to_bytes(numbers);
+}
+
+Result<Verdict> decode_verdict(std::span<const std::byte> bytes, double limit) {
+  const std::vector<double> numbers = to_numbers(bytes);
+  WEIR_CHECK(numbers.size() == 3, "the slot has the size of a verdict");
+  if (numbers[2] == limit) return Verdict{.squares = numbers[0], .loss = numbers[1]};
   std::ostringstream reason;
-  reason << "--grad-clip is " << limit << " here, " << verdict[1] << " on the stage before";
+  reason << "--grad-clip is " << limit << " here, " << numbers[2] << " on the stage before";
   return Error{Code::kConflict, reason.str()};
 }
 

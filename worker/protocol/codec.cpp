@@ -193,9 +193,14 @@ void fields(auto& io, Is<Reject> auto& reject) {
   io("reason", reject.reason);
   io("incarnation", reject.incarnation);
 }
+void fields(auto& io, Is<Verdict> auto& verdict) {
+  io.required("squares", verdict.squares);
+  io("loss", verdict.loss);
+}
 void fields(auto& io, Is<Commit> auto& commit) {
   io.required("revision", commit.revision);
   io.required("atStep", commit.at_step);
+  io("verdict", commit.verdict);
 }
 void fields(auto& io, Is<ReadyState> auto& ready) {
   io.required("revision", ready.revision);

@@ -164,9 +164,17 @@ struct Reject {
   std::string reason;
   int incarnation = 0;
 };
+// How a step ended, for all ranks of its replica (worker/engine/verdict.h). A number that is not
+// finite means that no rank has changed its parameters.
+struct Verdict {
+  double squares = 0;  // of the step's gradient, over all layers
+  double loss = 0;
+};
 struct Commit {
   std::uint32_t revision = 0;
   std::int64_t at_step = 0;
+  // The end of the step before at_step. A rank that lacks only its update of that step makes it.
+  std::optional<Verdict> verdict = {};
 };
 struct ReadyState {
   std::uint32_t revision = 0;

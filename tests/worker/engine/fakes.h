@@ -102,13 +102,14 @@ class ScriptedCommunicator final : public transport::Communicator {
   std::function<void()> on_wait;
 
   void send(const transport::LinkEnd& end, device::Buffer buffer, std::size_t bytes) override {
-    journal_->push_back(std::string("send ") + name(end) + (is_note(bytes) ? " note" : ""));
+    journal_->push_back(std::string("send ") + name(end) + (is_note(end, bytes) ? " note" : ""));
     sent.emplace_back(reinterpret_cast<const char*>(buffer.data()), bytes);
     sent_ends.push_back(end);
   }
   void receive(const transport::LinkEnd& end, device::Buffer buffer, std::size_t bytes) override {
-    journal_->push_back(std::string("post ") + name(end) + (bytes == 32 ? " header" : "") +
-                        (is_note(bytes) ? " note" : ""));
+    journal_->push_back(std::string("post ") + name(end) +
+                        (is_header(end, bytes) ? " header" : "") +
+                        (is_note(end, bytes) ? " note" : ""));
     posted.emplace_back(end, std::move(buffer));
   }
   std::optional<transport::Completion> wait(std::chrono::steady_clock::time_point deadline,
@@ -158,12 +159,17 @@ class ScriptedCommunicator final : public transport::Communicator {
   std::vector<transport::LinkEnd> sent_ends;
 
  private:
-  static bool is_note(std::size_t bytes) { return bytes < 32; }
+  static bool is_header(const transport::LinkEnd& end, std::size_t bytes) {
+    return end.channel == transport::Channel::kForward && bytes == 32;
+  }
+  static bool is_note(const transport::LinkEnd& end, std::size_t bytes) {
+    return bytes != FakeStage::kTensorBytes && !is_header(end, bytes);
+  }
   // Peers tell that their gradients are 0, or that all are.
   void deliver_note() {
     for (const auto& [end, slot] : posted) {
       const std::size_t bytes = slot.size();
-      if (is_note(bytes)) return static_cast<void>(deliver(end, std::string(bytes, '\0')));
+      if (is_note(end, bytes)) return static_cast<void>(deliver(end, std::string(bytes, '\0')));
     }
   }
   static const char* name(const transport::LinkEnd& end) {

@@ -21,6 +21,7 @@
 #include "tests/support/strict_device.h"
 #include "tests/worker/stage/frozen_layers.h"
 #include "worker/engine/engine.h"
+#include "worker/engine/verdict.h"
 #include "worker/schedule/caps.h"
 #include "worker/transport/staged_collective.h"
 #include "worker/transport/tcp/tcp_transport.h"
@@ -147,8 +148,11 @@ class Saves {
 // Links that the test may break while the engine drops them.
 class SharedLinks final : public transport::Communicator {
  public:
-  explicit SharedLinks(std::shared_ptr<transport::Communicator> inner) : inner_(std::move(inner)) {}
+  SharedLinks(std::shared_ptr<transport::Communicator> inner, std::atomic<bool>& loses_verdict)
+      : inner_(std::move(inner)), loses_verdict_(loses_verdict) {}
   void send(const transport::LinkEnd& end, device::Buffer buffer, std::size_t bytes) override {
+    const bool verdict = end.channel == transport::Channel::kForward && bytes == kVerdictBytes;
+    if (verdict && loses_verdict_.exchange(false)) return abort("broken by the test");
     inner_->send(end, std::move(buffer), bytes);
   }
   void receive(const transport::LinkEnd& end, device::Buffer buffer, std::size_t bytes) override {
@@ -165,6 +169,7 @@ class SharedLinks final : public transport::Communicator {
 
  private:
   const std::shared_ptr<transport::Communicator> inner_;
+  std::atomic<bool>& loses_verdict_;
 };
 
 class Group {
@@ -306,6 +311,8 @@ class Group {
     }
     if (links) links->abort("broken by the test");
   }
+  // Its next verdict does not leave: the rank ends its step, the next stage does not.
+  void lose_verdict(int rank) { at(rank).loses_verdict = true; }
   bool reports_loss(int rank) {
     const auto until = std::chrono::steady_clock::now() + kPatience;
     while (std::chrono::steady_clock::now() < until) {
@@ -354,7 +361,8 @@ class Group {
             if (!made) return std::unique_ptr<transport::Communicator>();  // one stage
             const std::shared_ptr<transport::Communicator> shared = std::move(made);
             links = shared;
-            return std::unique_ptr<transport::Communicator>(std::make_unique<SharedLinks>(shared));
+            return std::unique_ptr<transport::Communicator>(
+                std::make_unique<SharedLinks>(shared, loses_verdict));
           },
           .make_stage = [&group, this](int first,
                                        int last) -> Result<std::unique_ptr<stage::Stage>> {
@@ -446,6 +454,7 @@ class Group {
     const std::unique_ptr<device::Device> device;
     std::unique_ptr<transport::TcpTransport> transport;
     std::atomic<std::int64_t> moved{0};
+    std::atomic<bool> loses_verdict{false};
     std::mutex mutex;  // guards the five below
     std::vector<StepRecord> records;
     std::vector<std::pair<std::int64_t, double>> validations;

@@ -91,5 +91,36 @@ TEST(Holding, OutlivesAMoveWithoutAGo) {
   expect_no_bit_lost(group);
 }
 
+// Stage 0 has heard all notes and updated; its verdict does not arrive.
+TEST(Holding, WithCompleteGradientsMakesTheUpdateThatOthersHaveMade) {
+  for (const int replicas : {1, 2}) {
+    constexpr std::int64_t kSteps = 20;
+    Group group("mlp", 2 * replicas, kSteps);
+    auto plan = plan_of(2, group.layers(), 2 * replicas, schedule::Family::kOneFOneB, 1,
+                        schedule::Dispatch::kStrict);
+    plan.micro_batches.assign(static_cast<std::size_t>(replicas), 2);
+    ASSERT_EQ(group.start(plan), "");
+    ASSERT_TRUE(group.reaches(0, 3));
+    group.lose_verdict(0);
+    for (int i = 0; i < 2 * replicas; ++i) ASSERT_TRUE(group.reports_loss(i)) << i;
+    const StepRecord updated = group.records(0).back();
+    ASSERT_EQ(group.records(1).back().step + 1, updated.step) << "the verdict was its last need";
+
+    plan.revision = 2;
+    plan.trigger = schedule::Trigger::kRestart;
+    ASSERT_EQ(group.prepare(plan), "");
+    ASSERT_EQ(group.ask(2 * replicas, protocol::Commit{.revision = 2,
+                                                       .at_step = updated.next_step,
+                                                       .verdict = updated.verdict}),
+              "");
+    for (int i = 0; i < 2 * replicas; ++i) group.engine(i).mailbox().put(protocol::Go{2});
+    EXPECT_THAT(group.finish(), Each(Exit::kFinished));
+
+    for (int r = 0; r < replicas; ++r) {
+      EXPECT_EQ(losses_of(group.records(2 * r + 1)), reference_losses("mlp", 2 * replicas, kSteps));
+    }
+  }
+}
+
 }  // namespace holding_test
 }  // namespace weir::engine::test

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::engine {
-namespace grad_clip_test {
+namespace verdict_test {
 
 TEST(GradClip, AddsLayersFromTheFirstToTheLast) {
   // In another order the small ones would survive.
@@ -46,20 +46,24 @@ TEST(GradClip, ALossThatIsNoFiniteNumberSpoilsTheSum) {
       is_usable(sum_in_order(with_loss({1, 2}, std::numeric_limits<double>::infinity())), 0));
 }
 
-TEST(GradClip, NotesComeBackAsTheyWere) {
-  const std::vector<double> squares{0.1, 1e-300, 7};
-  EXPECT_EQ(decode_squares(encode_squares(squares)), squares);
-  const auto verdict = decode_verdict(encode_verdict(0.1, 2), 2);
+TEST(Verdict, AndNotesComeBackAsTheyWere) {
+  const Note note{.squares = {0.1, 1e-300, 7}, .loss = 2.5};
+  const auto bytes = encode_note(note);
+  EXPECT_EQ(bytes.size(), note_bytes(3));
+  EXPECT_EQ(decode_note(bytes).squares, note.squares);
+  EXPECT_EQ(decode_note(bytes).loss, 2.5);
+  const auto verdict = decode_verdict(encode_verdict({.squares = 0.1, .loss = 2.5}, 2), 2);
   ASSERT_TRUE(verdict);
-  EXPECT_EQ(*verdict, 0.1);
+  EXPECT_EQ(verdict->squares, 0.1);
+  EXPECT_EQ(verdict->loss, 2.5);
 }
 
-TEST(GradClip, RanksWithOtherLimitsFindOut) {
-  const auto verdict = decode_verdict(encode_verdict(0.1, 1), 0.5);
+TEST(Verdict, OfARankWithAnotherLimitIsRefused) {
+  const auto verdict = decode_verdict(encode_verdict({.squares = 0.1, .loss = 2.5}, 1), 0.5);
 
   ASSERT_FALSE(verdict);
   EXPECT_EQ(verdict.error().message, "--grad-clip is 0.5 here, 1 on the stage before");
 }
 
-}  // namespace grad_clip_test
+}  // namespace verdict_test
 }  // namespace weir::engine

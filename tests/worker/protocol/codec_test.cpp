@@ -285,7 +285,7 @@ TEST(Frames, SurviveTheRoundTripWithTheirType) {
       Prepare{plan_of_two_stages(), 5},
       Ready{7, 1},
       Reject{7, "caps", 1},
-      Commit{7, 44},
+      Commit{7, 44, Verdict{0.1, 2.5}},
       ReadyState{7, "cannot connect", 43, true},
       Go{7},
       Abort{7},
