@@ -22,7 +22,8 @@ def steps(*pairs):
 
 def words(**texts):
     """A value mapping: words(_0=("healthy", "green"))."""
-    return {"type": "value", "options": {name.lstrip("_"): {"text": text, "color": colour, "index": i} for i, (name, (text, colour)) in enumerate(texts.items())}}
+    return {"type": "value", "options": {name.lstrip("_"): {"text": text, "color": colour, "index": i} for i,
+                                         (name, (text, colour)) in enumerate(texts.items())}}
 
 
 def override(name, **properties):
@@ -51,14 +52,17 @@ def panel(kind, title, description, queries, width, height, unit="none", options
 def stat(title, description, queries, width=4, height=4, unit="none", thresholds=None, text="auto", size=None, **defaults):
     """Numbers. Without thresholds they have no colour: Grafana's own would turn everything above 80 red."""
     return panel("stat", title, description, queries, width, height, unit,
-                 {"colorMode": "value" if thresholds or "mappings" in defaults else "none", "graphMode": "none", "justifyMode": "center", "textMode": text,
+                 {"colorMode": "value" if thresholds or "mappings" in defaults else "none", "graphMode": "none", "justifyMode": "center",
+                  "textMode": text,
                   **({"text": {"valueSize": size}} if size else {}),
                   "orientation": "auto", "wideLayout": True, "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False}},
                  thresholds=thresholds or steps(("text", None)), color={"mode": "thresholds"}, **defaults)
 
 
-def lines(title, description, queries, width=12, height=8, unit="none", stacked=False, bars=False, log=False, legend="list", overrides=(), **defaults):
-    custom = {"axisSoftMax": 1 if unit in ("none", "ops") else 0, "drawStyle": "bars" if bars else "line", "lineWidth": 0 if stacked else 1 if bars else 2, "fillOpacity": 70 if stacked or bars else 0,
+def lines(title, description, queries, width=12, height=8, unit="none", stacked=False, bars=False, log=False, legend="list", overrides=(),
+          **defaults):
+    custom = {"axisSoftMax": 1 if unit in ("none", "ops") else 0, "drawStyle": "bars" if bars else "line",
+              "lineWidth": 0 if stacked else 1 if bars else 2, "fillOpacity": 70 if stacked or bars else 0,
               "showPoints": "never", "spanNulls": False, "stacking": {"mode": "normal" if stacked else "none", "group": "A"}}
     if log:
         custom["scaleDistribution"] = {"type": "log", "log": 10}
@@ -77,7 +81,8 @@ def events(title, description, counter, by, inner=None, width=12, height=8, **de
     def grown(window):
         increase = f"increase({counter}[{window})"
         return f"sum by ({by}) (max by ({inner}) ({increase}))" if inner else f"sum by ({by}) ({increase})"
-    queries = [target(f"{grown('$__rate_interval]')} and on ({by}) ({grown('$__range] @ end()')} > 0)", " ".join(f"{{{{{label}}}}}" for label in by.split(", ")))]
+    queries = [target(f"{grown('$__rate_interval]')} and on ({by}) ({grown('$__range] @ end()')} > 0)",
+                      " ".join(f"{{{{{label}}}}}" for label in by.split(", ")))]
     return {**lines(title, description, queries, width, height, "none", bars=True, min=0, decimals=0, **defaults), "interval": "1m"}
 
 
@@ -91,7 +96,8 @@ def timeline(title, description, queries, width=WIDTH, height=6, unit="none", ov
 
 def bars(title, description, queries, width=12, height=8, unit="none", **defaults):
     return panel("bargauge", title, description, queries, width, height, unit,
-                 {"displayMode": "basic", "orientation": "horizontal", "showUnfilled": True, "valueMode": "text", "namePlacement": "left", "sizing": "auto",
+                 {"displayMode": "basic", "orientation": "horizontal", "showUnfilled": True, "valueMode": "text", "namePlacement": "left",
+                  "sizing": "auto",
                   "minVizHeight": 16, "maxVizHeight": 32, "minVizWidth": 8,
                   "legend": {"showLegend": False, "displayMode": "list", "placement": "bottom", "calcs": []},
                   "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False}},
@@ -129,7 +135,8 @@ def table(title, description, columns, width=12, height=8, keys=(), hidden=(), s
 
 
 def source_variable():
-    return {"type": "datasource", "name": "datasource", "label": "Data source", "query": "prometheus", "hide": 0, "current": {}, "options": [], "regex": "",
+    return {"type": "datasource", "name": "datasource", "label": "Data source", "query": "prometheus", "hide": 0, "current": {}, "options": [],
+            "regex": "",
             "refresh": 1, "includeAll": False, "multi": False}
 
 
@@ -160,7 +167,8 @@ class Board:
     def row(self, title, *inside, collapsed=True):
         """A question, and the panels that answer it."""
         self.number += 1
-        made = {"type": "row", "id": self.number, "title": title, "collapsed": collapsed, "gridPos": {"x": 0, "y": self.y, "w": WIDTH, "h": 1}, "panels": []}
+        made = {"type": "row", "id": self.number, "title": title, "collapsed": collapsed, "gridPos": {"x": 0, "y": self.y, "w": WIDTH, "h": 1},
+                "panels": []}
         self.panels.append(made)
         end = self._place(inside, self.y + 1, made["panels"] if collapsed else self.panels)
         self.y = self.y + 1 if collapsed else end

@@ -53,25 +53,35 @@ def summary():
     return (
         stat("Jobs", "All that exist, ended ones too.", [target(count(READY), "jobs")], 4),
         stat("Train", "Jobs whose steps advance.", [target(count(TRAINS), "jobs")], 4),
-        stat("Do not train", "Not ended, not suspended, and not Ready: the table says why.", [target(count(WAITS), "jobs")], 4, thresholds=steps(("green", None), ("orange", 1))),
-        stat("Slower than planned", "Jobs that are Degraded: something costs time now.", [target(count(f"{DEGRADED} == 1 unless on ({KEY}) {ENDED}"), "jobs")], 4,
+        stat("Do not train", "Not ended, not suspended, and not Ready: the table says why.", [target(count(WAITS), "jobs")], 4,
+             thresholds=steps(("green", None), ("orange", 1))),
+        stat("Slower than planned", "Jobs that are Degraded: something costs time now.", [target(count(f"{DEGRADED} == 1 unless on ({KEY}) {ENDED}"),
+                                                                                                 "jobs")], 4,
              thresholds=steps(("green", None), ("orange", 1))),
         stat("Failed", "Jobs that have ended badly.", [target(count(f"{FAILED} == 1"), "jobs")], 4, thresholds=red),
-        stat("Alerts", "Firing alerts of Weir, where its rules are loaded.", [target('count(ALERTS{alertname=~"Weir.+",alertstate="firing"}) or vector(0)', "alerts")], 4, thresholds=red),
-        table("Jobs, worst first", "A job's name leads to its board. Worst link: the least of its usual bandwidth that a pair of its nodes has now; below half: part of this time in which that was less than half. "
+        stat("Alerts", "Firing alerts of Weir, where its rules are loaded.",
+             [target('count(ALERTS{alertname=~"Weir.+",alertstate="firing"}) or vector(0)', "alerts")], 4, thresholds=red),
+        table("Jobs, worst first", "A job's name leads to its board. Worst link: the least of its usual bandwidth that a pair of its nodes has now; "
+                                   "below half: part of this time in which that was less than half. "
               "Above the bound: how much longer a step takes than no order of tasks could beat.",
-              [("health", TROUBLE, {"mappings": [words(_3=("failed", "red"), _2=("does not train", "dark-orange"), _1=("slower than planned", "dark-yellow"), _0=("well", "green"), **{"_-1": ("ended or suspended", "text")})],
+              [("health", TROUBLE, {"mappings": [words(_3=("failed", "red"), _2=("does not train", "dark-orange"), _1=("slower than planned",
+                                                                                                                       "dark-yellow"),
+                                                       _0=("well", "green"), **{"_-1": ("ended or suspended", "text")})],
                                     "custom.cellOptions": {"type": "color-text"}, "custom.width": 170}),
                ("value of state", why("Ready", "state"), {}),
                ("value of speed", why("Degraded", "speed"), {}),
-               ("done", f"max by ({KEY}) ({of('weir_step')}) / max by ({KEY}) ({of('weir_job_target_steps')})", {"unit": "percentunit", "decimals": 0}),
+               ("done", f"max by ({KEY}) ({of('weir_step')}) / max by ({KEY}) ({of('weir_job_target_steps')})",
+                {"unit": "percentunit", "decimals": 0}),
                ("samples/s", f"sum by ({KEY}) ({rate('weir_samples_total')})", {"unit": "none", "decimals": 1}),
                ("above the bound", BOUND, {"unit": "percent", "decimals": 0}),
                ("worst link", f"clamp_max(min by ({KEY}) ({of('weir_job_link_bandwidth_ratio')}), 1)", {"unit": "percentunit", "decimals": 0}),
-               ("below half", f"avg_over_time((min by ({KEY}) ({of('weir_job_link_bandwidth_ratio')}) < bool 0.5)[$__range:1m])", {"unit": "percentunit", "decimals": 0}),
+               ("below half", f"avg_over_time((min by ({KEY}) ({of('weir_job_link_bandwidth_ratio')}) < bool 0.5)[$__range:1m])",
+                {"unit": "percentunit", "decimals": 0}),
                ("plans", f"max by ({KEY}) ({of('weir_job_plan_revision')})", {"unit": "none"}),
-               ("restarts", f"sum by ({KEY}) (max by ({KEY}, reason) ({increase('weir_job_restarts_total', '$__range')}))", {"unit": "none", "decimals": 0})],
-              24, 10, keys=[("pipeline_namespace", "namespace"), ("pipeline_job", "job")], more=[("state", "state"), ("speed", "speed")], hidden=("Value #B", "Value #C"), sort="health", descending=True, noValue="–",
+               ("restarts", f"sum by ({KEY}) (max by ({KEY}, reason) ({increase('weir_job_restarts_total', '$__range')}))",
+                {"unit": "none", "decimals": 0})],
+              24, 10, keys=[("pipeline_namespace", "namespace"), ("pipeline_job", "job")], more=[("state", "state"), ("speed", "speed")],
+              hidden=("Value #B", "Value #C"), sort="health", descending=True, noValue="–",
               overrides=[override("job", links=[{"title": "Board of this job", "url": JOB_BOARD, "targetBlank": False}])]),
     )
 
@@ -85,7 +95,8 @@ def links():
                  height=9, unit="percentunit", decimals=0, color={"mode": "thresholds"}, min=0, max=1,
                  thresholds=steps(("dark-red", None), ("red", 0.25), ("orange", 0.5), ("yellow", 0.7), ("green", 0.85)),
                  noValue="No link has a usual bandwidth yet: the operator knows it after five minutes."),
-        lines("Farthest above the bound: ten jobs", "How much longer a step takes than no order of tasks on its devices and links could beat.", [target(
+        lines("Farthest above the bound: ten jobs", "How much longer a step takes than no order of tasks on its devices and links could beat.",
+              [target(
             f"topk(10, {BOUND})", "{{pipeline_namespace}}/{{pipeline_job}}")], 24, 8, "percent", min=0,
               noValue="not known of any job yet"),
     )
@@ -97,7 +108,8 @@ def over_time():
             count(f"{SUSPENDED} == 1 unless on ({KEY}) {ENDED}"), "suspended")], 12, 8, "none", stacked=True, min=0, decimals=0),
         events("Changes of plans", "Of all jobs, by tier and outcome.", of("weir_job_plan_changes_total"), "tier, outcome",
               noValue="No plan was changed in this time."),
-        lines("Throughput: ten largest jobs", "Samples of completed steps.", [target(f"topk(10, sum by ({KEY}) ({rate('weir_samples_total')}))", "{{pipeline_namespace}}/{{pipeline_job}}")],
+        lines("Throughput: ten largest jobs", "Samples of completed steps.", [target(f"topk(10, sum by ({KEY}) ({rate('weir_samples_total')}))",
+                                                                                     "{{pipeline_namespace}}/{{pipeline_job}}")],
               12, 8, "none", min=0, noValue="no job trained in this time"),
         events("Restarts by cause", "Of all jobs; only causes that happened.", of("weir_job_restarts_total"), "reason", f"{KEY}, reason",
               noValue="Nothing restarted in this time."),
@@ -105,7 +117,8 @@ def over_time():
 
 
 def board():
-    made = Board("weir-fleet", "Weir / All jobs", "All PipelineJobs, worst first: which need attention, and why.", "30s", "now-1h", ["weir", "training"],
+    made = Board("weir-fleet", "Weir / All jobs", "All PipelineJobs, worst first: which need attention, and why.", "30s", "now-1h",
+                 ["weir", "training"],
                  [variable("namespace", "Namespace", "label_values(weir_job_condition, pipeline_namespace)", everything=True)],
                  links=[("Operator", "/d/weir-operator", "What the operator does")])
     made.row("Which jobs need attention?", *summary(), collapsed=False)

@@ -41,13 +41,15 @@ def health():
     predicted = f"max({of('weir_job_plan_predicted_step_seconds')})"
     bound = of("weir_job_plan_bound_percent", step="simulated")
     return (
-        stat("State", "Does it train? The reason of condition Ready, as in column STATE of `kubectl get ppj`.", [target(reason("Ready"), "{{reason}}", instant=True)],
+        stat("State", "Does it train? The reason of condition Ready, as in column STATE of `kubectl get ppj`.",
+             [target(reason("Ready"), "{{reason}}", instant=True)],
              5, thresholds=steps(("red", None), ("green", 1)), text="name", noValue="the operator does not tell"),
         stat("Slower than planned?", "The reason of condition Degraded. Orange: something costs time now, and the reason names it; "
              "`kubectl describe ppj` has its sentence.", [target(reason("Degraded"), "{{reason}}", instant=True)],
              5, thresholds=steps(("green", None), ("orange", 1)), text="name", noValue="the operator does not tell"),
         stat("Above the bound", "How much longer a measured step takes than no order of tasks on these devices and links could beat. What is left is "
-             "the bubble of the schedule, slow links, and waiting.", [target(f"max({of('weir_job_plan_bound_percent', step='measured')})", "above the bound")],
+             "the bubble of the schedule, slow links, and waiting.", [target(f"max({of('weir_job_plan_bound_percent', step='measured')})",
+                                                                             "above the bound")],
              4, unit="percent", decimals=0, thresholds=steps(("green", None), ("yellow", 20), ("orange", 40)), noValue="not known"),
         stat("Progress", "Completed steps, and how many the job is to do.",
              [target(f"max({of('weir_step')})", "steps done"), target(f"max({of('weir_job_target_steps')})", "of")], 4, noValue="no step yet"),
@@ -56,7 +58,8 @@ def health():
              3, unit="dtdurations", decimals=0, noValue="no step now"),
         stat("Samples/s", "Of completed steps, all replicas together.", [target(f"sum({rate('weir_samples_total')})", "samples")],
              3, unit="none", decimals=1, noValue="no step yet"),
-        lines("Time of a step", "Measured by the workers; predicted by the operator's simulator for the plan in force; and the bound that no order of tasks can "
+        lines("Time of a step", "Measured by the workers; predicted by the operator's simulator for the plan in force; and the bound that no order "
+                                "of tasks can "
               "beat. Measured above predicted: the network or a device has changed. Predicted above bound: the schedule's bubble.",
               [target(STEP_TIME, "measured"), target(predicted, "predicted"),
                target(f"{predicted} / (1 + max({bound}) / 100)", "bound of any order")],
@@ -64,9 +67,11 @@ def health():
                   override("measured", color={"mode": "fixed", "fixedColor": "blue"}, custom__lineWidth=2),
                   override("predicted", color={"mode": "fixed", "fixedColor": "orange"}, custom__lineStyle={"fill": "dash", "dash": [8, 6]}),
                   override("bound of any order", color={"mode": "fixed", "fixedColor": "green"}, custom__lineStyle={"fill": "dot", "dash": [2, 6]})]),
-        lines("How far from the bound", "The same in percent: the step that the simulator expects of this plan, and the measured one. A job with sync.mode Partial has "
+        lines("How far from the bound", "The same in percent: the step that the simulator expects of this plan, and the measured one. A job with "
+                                        "sync.mode Partial has "
               "no single step to compare.", [target(f"max by (step) ({of('weir_job_plan_bound_percent')})", "{{step}}")], 10, 9, "percent", min=0,
-              overrides=[override("measured", color={"mode": "fixed", "fixedColor": "blue"}), override("simulated", color={"mode": "fixed", "fixedColor": "orange"})],
+              overrides=[override("measured", color={"mode": "fixed", "fixedColor": "blue"}),
+                         override("simulated", color={"mode": "fixed", "fixedColor": "orange"})],
               noValue="Not known in the first steps, and with sync.mode Partial."),
     )
 
@@ -92,26 +97,34 @@ def of_revision(value, over="last_over_time", revision=NEWEST):
 
 def operator_row():
     state = {"Ready": ("not training", "red", "training", "green"), "Degraded": ("as planned", "green", "slower than planned", "orange"),
-             "NetworkMetricsAvailable": ("not measured", "yellow", "measured", "green"), "ReplanInProgress": ("in force", "transparent", "on its way", "blue")}
+             "NetworkMetricsAvailable": ("not measured", "yellow", "measured", "green"), "ReplanInProgress": ("in force", "transparent", "on its way",
+                                                                                                              "blue")}
     names = {"Ready": "training", "Degraded": "speed", "NetworkMetricsAvailable": "links", "ReplanInProgress": "newest plan"}
     return (
-        timeline("State of the job", "Conditions Ready, Degraded, NetworkMetricsAvailable and ReplanInProgress over time; `kubectl describe ppj` tells their reasons.",
-                 [target(condition(kind), names[kind]) for kind in state], height=6, noValue="the operator does not tell", overrides=[override(names[kind], mappings=[words(_0=(no, of_no), _1=(yes, of_yes))]) for kind, (no, of_no, yes, of_yes) in state.items()]),
-        timeline("Plans", "The plan in force, its k (groups of kFkB: k = 1 is 1F1B), and the gain in throughput over the plan before: as predicted when it was chosen, and as measured later.",
+        timeline("State of the job", "Conditions Ready, Degraded, NetworkMetricsAvailable and ReplanInProgress over time; `kubectl describe ppj` "
+                                     "tells their reasons.",
+                 [target(condition(kind), names[kind]) for kind in state], height=6, noValue="the operator does not tell",
+                 overrides=[override(names[kind], mappings=[words(_0=(no, of_no), _1=(yes, of_yes))]) for kind,
+                            (no, of_no, yes, of_yes) in state.items()]),
+        timeline("Plans", "The plan in force, its k (groups of kFkB: k = 1 is 1F1B), and the gain in throughput over the plan before: as predicted "
+                          "when it was chosen, and as measured later.",
                  [target(f"max({of('weir_job_plan_applied_revision')})", "plan"), target(f"max({of('weir_plan_k')})", "k"),
                   target(gain("predicted"), "predicted gain"), target(gain("measured"), "measured gain")],
                  height=6, color={"mode": "palette-classic"}, noValue="no plan yet",
-                 overrides=[of_query("A", color={"mode": "fixed", "fixedColor": "blue"}), of_query("B", color={"mode": "fixed", "fixedColor": "purple"}),
+                 overrides=[of_query("A", color={"mode": "fixed", "fixedColor": "blue"}),
+                            of_query("B", color={"mode": "fixed", "fixedColor": "purple"}),
                             of_query("C", unit="percent", decimals=1, color={"mode": "fixed", "fixedColor": "orange"}),
                             of_query("D", unit="percent", decimals=1, color={"mode": "fixed", "fixedColor": "green"})]),
-        table("Plans and their gains", "Each plan that was in force in this time. A gain is more throughput than with the plan before; empty: not predicted (the first plan, a restart) or not judged yet.",
+        table("Plans and their gains", "Each plan that was in force in this time. A gain is more throughput than with the plan before; empty: not "
+                                       "predicted (the first plan, a restart) or not judged yet.",
               [("in force since", of_revision("vector(1) * time() * 1000", "min_over_time", REVISION), {"unit": "dateTimeAsIso"}),
                ("k", of_revision(f"max({of('weir_job_plan_k')})"), {"unit": "none"}),
                ("step predicted", of_revision(f"max({of('weir_job_plan_predicted_step_seconds')})"), {"unit": "s"}),
                ("gain predicted", of_revision(gain("predicted")), {"unit": "percent", "decimals": 1}),
                ("gain measured", of_revision(gain("measured")), {"unit": "percent", "decimals": 1})],
               15, 8, keys=[("revision", "plan")], sort="in force since", descending=True, noValue="–"),
-        events("Changes", "Plans by what happened to them: applied, refused by the workers, rolled back because they were worse, or proposed only (adaptation.mode Observe).",
+        events("Changes", "Plans by what happened to them: applied, refused by the workers, rolled back because they were worse, or proposed only "
+                          "(adaptation.mode Observe).",
                of("weir_job_plan_changes_total"), "tier, outcome", width=9, noValue="No plan was changed in this time."),
     )
 
@@ -136,37 +149,50 @@ def link_row():
     worst = f"bottomk(10, min by (from_node, to_node) (avg_over_time({of('weir_job_link_bandwidth_ratio')}[$__range] @ end())))"
     colours = steps(("dark-red", None), ("red", 0.25), ("orange", 0.5), ("yellow", 0.7), ("green", 0.85))
     return (
-        stat("Slowest link now", "The smallest part of its usual bandwidth that a link has now. It costs time only if the plan cannot hide it: see whether the job is slower than planned.",
-             [target(f"clamp_max(min({of('weir_job_link_bandwidth_ratio')}), 1)", "of its usual")], 5, unit="percentunit", decimals=0, thresholds=colours,
+        stat("Slowest link now", "The smallest part of its usual bandwidth that a link has now. It costs time only if the plan cannot hide it: see "
+                                 "whether the job is slower than planned.",
+             [target(f"clamp_max(min({of('weir_job_link_bandwidth_ratio')}), 1)", "of its usual")], 5, unit="percentunit", decimals=0,
+             thresholds=colours,
              noValue="no link has a usual bandwidth yet"),
         stat("Links below half", "Pairs of nodes with less than half of their usual bandwidth.", [target(
             f"count({RATIO} < 0.5) or vector(0)", "links")], 5, thresholds=steps(("green", None), ("orange", 1))),
         stat("Age of the measurements", "Time since the newest sample that the operator has of a link. It retunes with fresh ones only.",
-             [target(f"max({of('weir_job_metrics_age_seconds')})", "age")], 5, unit="s", decimals=0, thresholds=steps(("green", None), ("orange", 30), ("red", 60)),
+             [target(f"max({of('weir_job_metrics_age_seconds')})", "age")], 5, unit="s", decimals=0, thresholds=steps(("green", None), ("orange", 30),
+                                                                                                                      ("red", 60)),
              noValue="no link was measured"),
-        stat("Largest round trip", "Of all links; the smallest of the last 16 messages of each.", [target(f"max({of('weir_link_rtt_seconds')} > 0)", "round trip")], 5, unit="s",
+        stat("Largest round trip", "Of all links; the smallest of the last 16 messages of each.", [target(f"max({of('weir_link_rtt_seconds')} > 0)",
+                                                                                                          "round trip")], 5, unit="s",
              noValue="no link was measured"),
-        stat("Bytes on the links", "Payload of timed transfers, all links together.", [target(f"8 * sum({rate('weir_link_bytes_total')})", "rate")], 4, unit="bps",
+        stat("Bytes on the links", "Payload of timed transfers, all links together.", [target(f"8 * sum({rate('weir_link_bytes_total')})", "rate")],
+             4, unit="bps",
              noValue="no link was measured"),
-        timeline("Bandwidth of links against usual", "The ten pairs of nodes with the least of their usual bandwidth over this time, in the worse direction. 100 %: as usual or better. "
+        timeline("Bandwidth of links against usual", "The ten pairs of nodes with the least of their usual bandwidth over this time, in the worse "
+                                                     "direction. 100 %: as usual or better. "
                  "The operator knows what is usual after five minutes.",
                  [target(f"clamp_max({RATIO}, 1) and on (from_node, to_node) {worst}", "{{from_node}} to {{to_node}}")],
                  height=9, unit="percentunit", decimals=0, color={"mode": "thresholds"}, thresholds=colours, min=0, max=1,
                  noValue="No link has a usual bandwidth yet: the operator knows it after five minutes."),
-        lines("The ten slowest links", "Those that are slowest at the end of this time. Bits per second while bytes were on their way, so that an idle pipeline does not lower it. Free links scatter: many of their messages arrive in one piece, which tells nothing.",
-              [target(f"{bandwidth()} and on ({LINK}) {slowest}", "{{link}} {{dir}} of replica {{replica}}, {{from_node}} to {{to_node}}")], 12, 9, "bps", log=True, noValue="no transfer was timed"),
-        table("The ten slowest links now", "fwd: activations, bwd: gradients, sync: between replicas, which tell no message times. Message: time of one, 99 % are faster.",
+        lines("The ten slowest links", "Those that are slowest at the end of this time. Bits per second while bytes were on their way, so that an "
+                                       "idle pipeline does not lower it. Free links scatter: many of their messages arrive in one piece, which "
+                                       "tells nothing.",
+              [target(f"{bandwidth()} and on ({LINK}) {slowest}", "{{link}} {{dir}}, replica {{replica}}")], 12, 9, "bps", log=True,
+              noValue="no transfer was timed"),
+        table("The ten slowest links now", "fwd: activations, bwd: gradients, sync: between replicas, which tell no message times. Message: time of "
+                                           "one, 99 % are faster.",
               [("bandwidth", slowest, {"unit": "bps"}),
-               ("message p99", f"(histogram_quantile(0.99, {by_link('weir_link_transfer_seconds_bucket', 'le, ')}) > 0) and on ({LINK}) {slowest}", {"unit": "s"}),
+               ("message p99", f"(histogram_quantile(0.99, {by_link('weir_link_transfer_seconds_bucket', 'le, ')}) > 0) and on ({LINK}) {slowest}",
+                {"unit": "s"}),
                ("round trip", f"(max by ({LINK}) ({of('weir_link_rtt_seconds')}) > 0) and on ({LINK}) {slowest}", {"unit": "s"})],
-              12, 9, keys=[("link", "link"), ("dir", "direction"), ("replica", "replica"), ("from_node", "from"), ("to_node", "to")], sort="bandwidth", noValue="–"),
+              12, 9, keys=[("link", "link"), ("dir", "direction"), ("replica", "replica"), ("from_node", "from"), ("to_node", "to")],
+              sort="bandwidth", noValue="–"),
     )
 
 
 # --- where the time goes ----------------------------------------------------------------------------------------------
 
 OPS = {"F": ("forward", "green"), "B": ("backward", "blue"), "W": ("gradients of weights", "purple"), "O": ("optimizer", "dark-green")}
-CAUSES = {"wait_fwd": ("waits for activations", "yellow"), "wait_bwd": ("waits for gradients", "orange"), "credit": ("waits for a slot of the peer", "red"),
+CAUSES = {"wait_fwd": ("waits for activations", "yellow"), "wait_bwd": ("waits for gradients", "orange"), "credit": ("waits for a slot of the peer",
+                                                                                                                     "red"),
           "sync": ("waits for replicas", "dark-red")}
 A_STEP = f"(avg({rate('weir_iteration_seconds_count')}) > 0)"
 
@@ -181,17 +207,22 @@ def time_row():
           for letter in OPS}
     compute = f"sum by (stage) ({rate('weir_stage_op_seconds_sum')}) / count by (stage) ({of('weir_inflight_peak')})"
     return (
-        lines("A step of stage $stage", "What a worker of the chosen stage does in a step, mean over the replicas; the parts add up to the time of a step. Waiting for activations or gradients is the bubble of the schedule, "
+        lines("A step of stage $stage", "What a worker of the chosen stage does in a step, mean over the replicas; the parts add up to the time of "
+                                        "a step. Waiting for activations or gradients is the bubble of the schedule, "
               "a slow link, or a slower stage. Everything else: dispatch, loading data, copying for a save.",
               parts, 14, 11, "s", stacked=True, legend="table", min=0,
               overrides=[*names, override("everything else", color={"mode": "fixed", "fixedColor": "#808080"})], noValue="no step in this time"),
-        bars("Stages that compute most", "Part of its time that a stage computes, mean over the replicas: the largest is the bottleneck, the others wait for it. At most ten.",
-             [target(f"topk(10, {compute})", "stage {{stage}}", instant=True)], 10, 11, "percentunit", decimals=1, min=0, max=1, noValue="no step now"),
-        table("Stages", "Time of one micro-batch, by operation: forward, backward (of split backwards the gradient of the input), gradients of weights, optimizer (a step). "
+        bars("Stages that compute most", "Part of its time that a stage computes, mean over the replicas: the largest is the bottleneck, the others "
+                                         "wait for it. At most ten.",
+             [target(f"topk(10, {compute})", "stage {{stage}}", instant=True)], 10, 11, "percentunit", decimals=1, min=0, max=1,
+             noValue="no step now"),
+        table("Stages", "Time of one micro-batch, by operation: forward, backward (of split backwards the gradient of the input), gradients of "
+                        "weights, optimizer (a step). "
               "Cap: most micro-batches that may be in flight; peak: most that were.",
               [("computes", compute, {"unit": "percentunit", "decimals": 1}),
                *[(OPS[letter][0], op[letter], {"unit": "s"}) for letter in OPS],
-               ("cap", f"max by (stage) ({of('weir_plan_cap')} * on (worker) group_left (stage) (0 * {of('weir_inflight_peak')} + 1))", {"unit": "none"}),
+               ("cap", f"max by (stage) ({of('weir_plan_cap')} * on (worker) group_left (stage) (0 * {of('weir_inflight_peak')} + 1))",
+                {"unit": "none"}),
                ("peak", f"max by (stage) ({of('weir_inflight_peak')})", {"unit": "none"})],
               24, 8, keys=[("stage", "stage")], sort="computes", descending=True, noValue="–"),
     )
@@ -202,11 +233,15 @@ def time_row():
 def learning_row():
     return (
         lines("Loss", "Of the last step, and of the last validation where the job validates (`--validation-interval`).",
-              [target(f"max({of('weir_loss')})", "training"), target(f"avg({of('weir_validation_loss')})", "validation")], 12, 9, "none", decimals=2, noValue="no step in this time"),
-        lines("Tokens", "Tokens of completed steps, all replicas together.", [target(f"sum({rate('weir_tokens_total')})", "tokens per second")], 8, 9, "none", min=0,
+              [target(f"max({of('weir_loss')})", "training"), target(f"avg({of('weir_validation_loss')})", "validation")], 12, 9, "none", decimals=2,
               noValue="no step in this time"),
-        stat("Skipped steps", "Steps in this time that changed no parameter, because loss or gradient was no finite number. Many in a row end the job as diverged.",
-             [target(f"max({increase('weir_skipped_steps_total')})", "skipped", instant=True)], 4, 9, decimals=0, size=48, thresholds=steps(("green", None), ("red", 1)),
+        lines("Tokens", "Tokens of completed steps, all replicas together.", [target(f"sum({rate('weir_tokens_total')})", "tokens per second")], 8, 9,
+              "none", min=0,
+              noValue="no step in this time"),
+        stat("Skipped steps", "Steps in this time that changed no parameter, because loss or gradient was no finite number. Many in a row end the "
+                              "job as diverged.",
+             [target(f"max({increase('weir_skipped_steps_total')})", "skipped", instant=True)], 4, 9, decimals=0, size=48,
+             thresholds=steps(("green", None), ("red", 1)),
              noValue="no step in this time"),
     )
 
@@ -215,17 +250,22 @@ def learning_row():
 
 def recovery_row():
     none = "This job saves no checkpoint."
+    saved = f"and on () (sum({increase('weir_checkpoint_seconds_count')}) > 0)"
     return (
-        stat("Steps since a checkpoint", "What a restart of the whole job would do again.", [target(f"max({of('weir_step')}) - max({of('weir_checkpoint_last_step')})", "steps")], 4, noValue=none),
+        stat("Steps since a checkpoint", "What a restart of the whole job would do again.",
+             [target(f"max({of('weir_step')}) - max({of('weir_checkpoint_last_step')})", "steps")], 4, noValue=none),
         stat("Time of a save", "From the copy of the parameters until a worker's files lie on disk; training goes on meanwhile. Saves in this time.",
-             [target(f"histogram_quantile({q}, sum by (le) ({increase('weir_checkpoint_seconds_bucket')})) and on () (sum({increase('weir_checkpoint_seconds_count')}) > 0)", name, instant=True)
+             [target(f"histogram_quantile({q}, sum by (le) ({increase('weir_checkpoint_seconds_bucket')})) {saved}", name, instant=True)
               for q, name in ((0.5, "median"), (0.99, "99 % are faster"))], 8, unit="s", noValue="no save in this time"),
         stat("Failed saves", "Saves in this time that came to nothing. Training goes on; the log of worker 0 says why.",
-             [target(f"max({increase('weir_checkpoint_failures_total')})", "failed", instant=True)], 4, decimals=0, thresholds=steps(("green", None), ("red", 1)),
+             [target(f"max({increase('weir_checkpoint_failures_total')})", "failed", instant=True)], 4, decimals=0, thresholds=steps(("green", None),
+                                                                                                                                     ("red", 1)),
              noValue="no worker told in this time"),
-        stat("Restarts", "In this time, of one worker or all.", [target(f"sum(max by (reason) ({increase('weir_job_restarts_total')}))", "restarts", instant=True)], 4, decimals=0,
+        stat("Restarts", "In this time, of one worker or all.", [target(f"sum(max by (reason) ({increase('weir_job_restarts_total')}))", "restarts",
+                                                                        instant=True)], 4, decimals=0,
              thresholds=steps(("green", None), ("orange", 1)), noValue="the operator does not tell"),
-        stat("Generations joined", "How often a worker entered a new set of members, cut or map of ranks after its first, in this time: the most of any worker.",
+        stat("Generations joined", "How often a worker entered a new set of members, cut or map of ranks after its first, in this time: the most of "
+                                   "any worker.",
              [target(f"max({increase('weir_rejoins_total')})", "joined", instant=True)], 4, decimals=0, noValue="no worker told in this time"),
         events("Restarts by cause", "Only causes that happened.", of("weir_job_restarts_total"), "reason", "reason", 24, 7,
                noValue="Nothing restarted in this time."),
@@ -246,16 +286,22 @@ def replica_row():
               [target(f"topk(10, max by (replica) ({own})) {REPLICATED}", "replica {{replica}}")], 12, 8, "s", noValue=one),
         lines("Waiting for other replicas", "Part of their time that workers wait for sums or averages: mean and the most of any worker.",
               [target(f"avg(sum by (worker) ({rate('weir_sync_wait_seconds_total')})) {REPLICATED}", "mean"),
-               target(f"max(sum by (worker) ({rate('weir_sync_wait_seconds_total')})) {REPLICATED}", "most")], 12, 8, "percentunit", min=0, noValue=one),
-        lines("Rounds per second", "Steps done together: rounds of all replicas: exact: with sums over all; partial: an average over some; single: alone.",
+               target(f"max(sum by (worker) ({rate('weir_sync_wait_seconds_total')})) {REPLICATED}", "most")], 12, 8, "percentunit", min=0,
+              noValue=one),
+        lines("Rounds per second", "Steps done together: rounds of all replicas: exact: with sums over all; partial: an average over some; single: "
+                                   "alone.",
               [target(f"(sum by (kind) ({rate('weir_sync_rounds_total')}) > 0) {REPLICATED}", "{{kind}}")], 8, 8, "none", min=0, noValue=one),
-        lines("Replicas in an average", "Mean size of the groups.", [target(f"{group} {REPLICATED}", "replicas")], 8, 8, "none", min=0, noValue=partial),
+        lines("Replicas in an average", "Mean size of the groups.", [target(f"{group} {REPLICATED}", "replicas")], 8, 8, "none", min=0,
+              noValue=partial),
         lines("Ahead of the slowest replica", "Steps, at the last average: the most and the mean of all replicas.",
-              [target(f"max({of('weir_sync_staleness')}) {REPLICATED}", "most"), target(f"avg({of('weir_sync_staleness')}) {REPLICATED}", "mean")], 8, 8, "none", min=0, noValue=one),
-        bars("Micro-batches of a step", "Shares by speed; the ten smallest.", [target(f"bottomk(10, max by (replica) ({of('weir_job_micro_batch_share')})) {REPLICATED}", "replica {{replica}}", instant=True)],
+              [target(f"max({of('weir_sync_staleness')}) {REPLICATED}", "most"), target(f"avg({of('weir_sync_staleness')}) {REPLICATED}", "mean")], 8,
+              8, "none", min=0, noValue=one),
+        bars("Micro-batches of a step", "Shares by speed; the ten smallest.",
+             [target(f"bottomk(10, max by (replica) ({of('weir_job_micro_batch_share')})) {REPLICATED}", "replica {{replica}}", instant=True)],
              12, 8, "none", min=0, noValue=one),
         lines("Bandwidth to other replicas: the ten slowest", "While all took part in the sums; with sync.mode Partial that of a replica's node.",
-              [target(f"8 * bottomk(10, max by (replica) ({of('weir_sync_bus_bandwidth')}))", "replica {{replica}}")], 12, 8, "bps", min=0, noValue="No sum between replicas was timed."),
+              [target(f"8 * bottomk(10, max by (replica) ({of('weir_sync_bus_bandwidth')}))", "replica {{replica}}")], 12, 8, "bps", min=0,
+              noValue="No sum between replicas was timed."),
     )
 
 
@@ -265,21 +311,29 @@ def worker_row():
     info = of("weir_worker_info")
     mine = f"* on (instance, job) group_left (worker) {info}"
     return (
-        table("Workers", "All pods of the job. emulated: compute is slept, for tests. Threads: that compute on the device cpu.", [("is", info, {})], 24, 9,
-              keys=[("worker", "worker"), ("stage", "stage"), ("replica", "replica"), ("worker_group", "group"), ("node_name", "node"), ("device", "device"), ("transport", "transport"),
+        table("Workers", "All pods of the job. emulated: compute is slept, for tests. Threads: that compute on the device cpu.", [("is", info, {})],
+              24, 9,
+              keys=[("worker", "worker"), ("stage", "stage"), ("replica", "replica"), ("worker_group", "group"), ("node_name", "node"),
+                    ("device", "device"), ("transport", "transport"),
                     ("threads", "threads"), ("emulated", "emulated"), ("version", "version")],
-              hidden=("__name__", "pipeline_namespace", "pipeline_job", "instance", "job", "namespace", "pod", "container", "endpoint", "node", "service", "Value"), sort="stage",
+              hidden=("__name__", "pipeline_namespace", "pipeline_job", "instance", "job", "namespace", "pod", "container", "endpoint", "node",
+                      "service", "Value"), sort="stage",
               noValue="no worker tells of itself"),
-        lines("Free memory: the ten with least", "Of the device; on a CPU, of the container.", [target(f"bottomk(10, min by (worker) ({of('weir_gpu_free_bytes')}))", "{{worker}}")], 12, 8, "bytes", min=0,
+        lines("Free memory: the ten with least", "Of the device; on a CPU, of the container.",
+              [target(f"bottomk(10, min by (worker) ({of('weir_gpu_free_bytes')}))", "{{worker}}")], 12, 8, "bytes", min=0,
               noValue="no worker told in this time"),
         lines("Activations: the ten with most", "Most bytes kept from a forward to the end of its backward since the stage was built.",
-              [target(f"topk(10, max by (worker) ({of('weir_activation_bytes_peak')}))", "{{worker}}")], 12, 8, "bytes", min=0, noValue="no worker told in this time"),
-        lines("Processors of the ten busiest workers", "Seconds of CPU a second.", [target(f"topk(10, max by (worker) (rate(process_cpu_seconds_total[$__rate_interval]) {mine}))", "{{worker}}")],
+              [target(f"topk(10, max by (worker) ({of('weir_activation_bytes_peak')}))", "{{worker}}")], 12, 8, "bytes", min=0,
+              noValue="no worker told in this time"),
+        lines("Processors of the ten busiest workers", "Seconds of CPU a second.",
+              [target(f"topk(10, max by (worker) (rate(process_cpu_seconds_total[$__rate_interval]) {mine}))", "{{worker}}")],
               8, 8, "none", min=0, noValue="no worker told in this time"),
-        lines("Memory of the ten largest workers", "Resident memory of the program.", [target(f"topk(10, max by (worker) (process_resident_memory_bytes {mine}))", "{{worker}}")], 8, 8, "bytes", min=0,
+        lines("Memory of the ten largest workers", "Resident memory of the program.",
+              [target(f"topk(10, max by (worker) (process_resident_memory_bytes {mine}))", "{{worker}}")], 8, 8, "bytes", min=0,
               noValue="no worker told in this time"),
         lines("Time in NCCL", "Of all senders: on the network, waiting for the peer, waiting for the own GPU.",
-              [target(f"sum by (state) ({rate('weir_link_nccl_seconds_total', state='~network|peer|gpu')})", "{{state}}")], 8, 8, "s", stacked=True, min=0,
+              [target(f"sum by (state) ({rate('weir_link_nccl_seconds_total', state='~network|peer|gpu')})", "{{state}}")], 8, 8, "s", stacked=True,
+              min=0,
               noValue="Only with network.transport NCCL."),
     )
 
@@ -294,13 +348,15 @@ def board():
             f"unless on (revision) count_values(\"revision\", max(last_over_time({of('weir_job_plan_applied_revision', before)})))")
     restarted = f"max by (reason) ({of('weir_job_restarts_total')}) - max by (reason) (last_over_time({of('weir_job_restarts_total', before)})) > 0"
     made = Board(
-        "weir-pipelinejob", "Weir / PipelineJob", "One PipelineJob: is it healthy, what did the operator do, which link is slow, where does the time go.", "10s", "now-30m", ["weir", "training"],
+        "weir-pipelinejob", "Weir / PipelineJob", "One PipelineJob: is it healthy, what did the operator do, which link is slow, where does the "
+                                                  "time go.", "10s", "now-30m", ["weir", "training"],
         [variable("namespace", "Namespace", "label_values(weir_job_condition, pipeline_namespace)"),
          variable("pipelinejob", "Job", 'label_values(weir_job_condition{pipeline_namespace="$namespace"}, pipeline_job)'),
          variable("stage", "Stage", f"label_values({of('weir_inflight_peak')}, stage)", sort=3),
          variable("replicas", "Replicas", f"query_result({REPLICAS})", regex=r"/ (\d+) \d+/", hidden=True)],
         [annotation("Plans", "blue", plan, "Plan {{revision}} is in force: k = {{k}} ({{trigger}})"),
-         annotation("Slower than planned", "orange", f"{degraded()} unless on (reason) ({degraded(' offset $__interval')})", "The job is slower than planned: {{reason}}"),
+         annotation("Slower than planned", "orange", f"{degraded()} unless on (reason) ({degraded(' offset $__interval')})",
+                    "The job is slower than planned: {{reason}}"),
          annotation("Restarts", "red", restarted, "The job restarted: {{reason}}")],
         [("All jobs", "/d/weir-fleet", "Jobs, worst first"), ("Operator", "/d/weir-operator", "What the operator does")])
     made.row("Is it healthy, and how far from the bound?", *health(), collapsed=False)

@@ -49,7 +49,8 @@ def rows(dashboard):
 
 def concrete(expression, namespace="team-a", job="gpt", stage="0", window="1m", interval="15s", since="1h"):
     """A query as Grafana sends it."""
-    for variable, value in (("$__rate_interval", window), ("$__interval", interval), ("$__range", since), ("$namespace", namespace), ("$pipelinejob", job),
+    for variable, value in (("$__rate_interval", window), ("$__interval", interval), ("$__range", since), ("$namespace", namespace),
+                            ("$pipelinejob", job),
                             ("$stage", stage)):
         expression = expression.replace(variable, value)
     return expression

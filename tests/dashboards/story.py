@@ -38,7 +38,7 @@ def waiting_job():
 
 
 def ratio_known():
-    return lab.prometheus(f'weir_job_link_bandwidth_ratio{{pipeline_job="{CHAIN[1]}"}}') and lab.prometheus(f'weir_job_link_bandwidth_ratio{{pipeline_job="{REPLICAS[1]}"}}')
+    return all(lab.prometheus(f'weir_job_link_bandwidth_ratio{{pipeline_job="{name}"}}') for _, name in (CHAIN, REPLICAS))
 
 
 def stretch(what, seconds):
@@ -60,7 +60,8 @@ def train():
     for namespace, name in (CHAIN, REPLICAS):
         lab.kubectl("-n", namespace, "wait", "--for=condition=Ready", f"ppj/{name}", "--timeout=180s", timeout=190)
     lab.apply(waiting_job(), namespace=WAITING[0])
-    lab.apply(jobs.gpt_job(WRONG[1], 100, args=["--lr=much"], text=False, workerGroups=[{**jobs.group(device, 2, gpu=False)} for device in ("a100", "l4")]), namespace=WRONG[0])
+    idle = [jobs.group(device, 2, gpu=False) for device in ("a100", "l4")]
+    lab.apply(jobs.gpt_job(WRONG[1], 100, args=["--lr=much"], text=False, workerGroups=idle), namespace=WRONG[0])
     return begin
 
 

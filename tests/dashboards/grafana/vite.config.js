@@ -4,9 +4,10 @@ const version5 = {
   name: 'names-of-version-5',
   enforce: 'pre',
   resolveId: (id, importer) => (id === 'react-router-dom' && importer?.includes('react-router-dom-v5-compat') ? '\0version5' : undefined),
-  load: (id) => (id === '\0version5'
-    ? 'export const Route = () => null; export const useHistory = () => ({ listen() {}, location: window.location }); export const Router = () => null; export const Switch = () => null;'
-    : undefined),
+  load: (id) =>
+    id === '\0version5'
+      ? 'export const Route = () => null; export const useHistory = () => ({ listen() {}, location: window.location }); export const Router = () => null; export const Switch = () => null;'
+      : undefined,
 };
 
 export default {

@@ -15,7 +15,17 @@ const shown = (value) => D.formattedValueToString(value);
 function Nothing({ panel }) {
   const text = panel.fieldConfig.defaults.noValue;
   return (
-    <div data-empty={text ? 'told' : 'untold'} style={{ height: panel.height, display: 'flex', alignItems: 'center', justifyContent: 'center', color: palette().text.secondary, textAlign: 'center' }}>
+    <div
+      data-empty={text ? 'told' : 'untold'}
+      style={{
+        height: panel.height,
+        display: 'flex',
+        alignItems: 'center',
+        justifyContent: 'center',
+        color: palette().text.secondary,
+        textAlign: 'center',
+      }}
+    >
       {text || 'No data'}
     </div>
   );
@@ -48,42 +58,102 @@ function Annotations({ builder }) {
 }
 
 const Curves = withData((panel) => (
-  <TimeSeries frames={panel.data.series} structureRev={panel.data.structureRev} timeRange={panel.timeRange} timeZone="utc" width={panel.width} height={panel.height} legend={panel.options.legend}
-    options={panel.options}>
+  <TimeSeries
+    frames={panel.data.series}
+    structureRev={panel.data.structureRev}
+    timeRange={panel.timeRange}
+    timeZone="utc"
+    width={panel.width}
+    height={panel.height}
+    legend={panel.options.legend}
+    options={panel.options}
+  >
     {(builder) => <Annotations builder={builder} />}
   </TimeSeries>
 ));
 
 // --- numbers and bars ----------------------------------------------------------------------------------------------------
 
-const values = (panel) => D.getFieldDisplayValues({
-  fieldConfig: panel.fieldConfig, reduceOptions: panel.options.reduceOptions, replaceVariables: panel.replaceVariables, theme: config.theme2, data: panel.data.series, timeZone: 'utc',
-  sparkline: panel.options.graphMode === 'area',
-});
+const values = (panel) =>
+  D.getFieldDisplayValues({
+    fieldConfig: panel.fieldConfig,
+    reduceOptions: panel.options.reduceOptions,
+    replaceVariables: panel.replaceVariables,
+    theme: config.theme2,
+    data: panel.data.series,
+    timeZone: 'utc',
+    sparkline: panel.options.graphMode === 'area',
+  });
 const repeated = (draw) => (panel) => (
-  <VizRepeater source={panel.data} getValues={() => values(panel)} width={panel.width} height={panel.height} orientation={panel.options.orientation || 'auto'} itemSpacing={6}
-    minVizHeight={panel.options.minVizHeight} maxVizHeight={panel.options.maxVizHeight}
-    renderCounter={panel.renderCounter} renderValue={(item) => draw(panel, item)} />
+  <VizRepeater
+    source={panel.data}
+    getValues={() => values(panel)}
+    width={panel.width}
+    height={panel.height}
+    orientation={panel.options.orientation || 'auto'}
+    itemSpacing={6}
+    minVizHeight={panel.options.minVizHeight}
+    maxVizHeight={panel.options.maxVizHeight}
+    renderCounter={panel.renderCounter}
+    renderValue={(item) => draw(panel, item)}
+  />
 );
-const Numbers = withData(repeated((panel, { value, width, height, count }) => (
-  <BigValue value={value.display} width={width} height={height} theme={config.theme2} colorMode={panel.options.colorMode} graphMode={panel.options.graphMode} justifyMode={panel.options.justifyMode}
-    textMode={panel.options.textMode === 'auto' && count === 1 ? 'value' : panel.options.textMode} sparkline={value.sparkline} count={count} text={panel.options.text} />
-)));
-const Bars = withData(repeated((panel, { value, width, height }) => (
-  <BarGauge value={value.display} width={width} height={height} theme={config.theme2} field={value.field} orientation="horizontal" displayMode={panel.options.displayMode}
-    namePlacement={panel.options.namePlacement} showUnfilled={panel.options.showUnfilled} text={{ titleSize: 13, valueSize: 13 }} alignmentFactors={{ title: 'stage 00', text: '100.0 %' }} />
-)));
+const Numbers = withData(
+  repeated((panel, { value, width, height, count }) => (
+    <BigValue
+      value={value.display}
+      width={width}
+      height={height}
+      theme={config.theme2}
+      colorMode={panel.options.colorMode}
+      graphMode={panel.options.graphMode}
+      justifyMode={panel.options.justifyMode}
+      textMode={panel.options.textMode === 'auto' && count === 1 ? 'value' : panel.options.textMode}
+      sparkline={value.sparkline}
+      count={count}
+      text={panel.options.text}
+    />
+  )),
+);
+const Bars = withData(
+  repeated((panel, { value, width, height }) => (
+    <BarGauge
+      value={value.display}
+      width={width}
+      height={height}
+      theme={config.theme2}
+      field={value.field}
+      orientation="horizontal"
+      displayMode={panel.options.displayMode}
+      namePlacement={panel.options.namePlacement}
+      showUnfilled={panel.options.showUnfilled}
+      text={{ titleSize: 13, valueSize: 13 }}
+      alignmentFactors={{ title: 'stage 00', text: '100.0 %' }}
+    />
+  )),
+);
 
 // --- state timeline ------------------------------------------------------------------------------------------------------
 
+// Numbers that thresholds colour are shown, and merged, as ranges.
+function rangeOf(field) {
+  const { steps } = field.config.thresholds;
+  const text = (value) => shown(field.display(value));
+  return (value) => {
+    const i = steps.findLastIndex((step) => value >= step.value);
+    return i > 0 ? `${text(steps[i].value)}+` : `< ${text(steps[1].value)}`;
+  };
+}
+
 function stretches(field, times, step) {
   const found = [];
+  const limits = field.config.color?.mode === 'thresholds' && !field.config.mappings?.length && rangeOf(field);
   times.forEach((time, i) => {
     const value = field.values[i];
     const last = found.at(-1);
     if (value === null || value === undefined || Number.isNaN(value)) return;
     const display = field.display(value);
-    const text = shown(display);
+    const text = limits ? limits(value) : shown(display);
     if (last && last.text === text && last.color === display.color && time - last.to <= 2 * step) last.to = time + step;
     else {
       if (last && time - last.to <= 2 * step) last.to = time;
@@ -107,20 +177,34 @@ const Timeline = withData(({ data, width, height, timeRange }) => {
     <svg width={width} height={height} fontSize={12} fill={palette().text.primary}>
       {rows.map((row, i) => (
         <g key={row.name} transform={`translate(0 ${i * tall})`}>
-          <text x={left - 8} y={tall / 2 + 4} textAnchor="end">{row.name}</text>
+          <text x={left - 8} y={tall / 2 + 4} textAnchor="end">
+            {row.name}
+          </text>
           {row.parts.map((part) => {
             const [a, b] = [x(part.from), x(part.to)];
             const fits = b - a > 7 * part.text.length + 8;
             return (
               <g key={part.from}>
                 <rect x={a} y={tall * 0.08} width={Math.max(b - a - 1, 1)} height={tall * 0.84} fill={part.color} fillOpacity={0.75} />
-                {fits && <text x={a + 5} y={tall / 2 + 4} fill={part.color === 'transparent' ? palette().text.secondary : palette().getContrastText(part.color)}>{part.text}</text>}
+                {fits && (
+                  <text
+                    x={a + 5}
+                    y={tall / 2 + 4}
+                    fill={part.color === 'transparent' ? palette().text.secondary : palette().getContrastText(part.color)}
+                  >
+                    {part.text}
+                  </text>
+                )}
               </g>
             );
           })}
         </g>
       ))}
-      {ticks.map((time) => <text key={time} x={x(time)} y={height - 5} textAnchor="middle" fill={palette().text.secondary}>{new Date(time).toISOString().slice(11, 16)}</text>)}
+      {ticks.map((time) => (
+        <text key={time} x={x(time)} y={height - 5} textAnchor="middle" fill={palette().text.secondary}>
+          {new Date(time).toISOString().slice(11, 16)}
+        </text>
+      ))}
     </svg>
   );
 });
@@ -137,11 +221,26 @@ const Sheet = withData(({ data, height, options }) => {
     const rank = (i) => by.values[i] ?? -Infinity;
     order.sort((a, b) => (rank(a) < rank(b) ? -1 : rank(a) > rank(b) ? 1 : 0) * (sort.desc ? -1 : 1));
   }
-  const line = { padding: '3px 10px', borderBottom: `1px solid ${palette().border.weak}`, whiteSpace: 'nowrap', overflow: 'hidden', textOverflow: 'ellipsis', textAlign: 'left' };
+  const line = {
+    padding: '3px 10px',
+    borderBottom: `1px solid ${palette().border.weak}`,
+    whiteSpace: 'nowrap',
+    overflow: 'hidden',
+    textOverflow: 'ellipsis',
+    textAlign: 'left',
+  };
   return (
     <div style={{ height, overflow: 'hidden' }}>
       <table style={{ width: '100%', borderCollapse: 'collapse', fontSize: 13 }}>
-        <thead><tr>{fields.map((field) => <th key={field.name} style={{ ...line, color: palette().primary.text, fontWeight: 500 }}>{D.getFieldDisplayName(field, frame)}</th>)}</tr></thead>
+        <thead>
+          <tr>
+            {fields.map((field) => (
+              <th key={field.name} style={{ ...line, color: palette().primary.text, fontWeight: 500 }}>
+                {D.getFieldDisplayName(field, frame)}
+              </th>
+            ))}
+          </tr>
+        </thead>
         <tbody>
           {order.map((i) => (
             <tr key={i}>
@@ -150,7 +249,11 @@ const Sheet = withData(({ data, height, options }) => {
                 const display = value === undefined || value === null || value === '' ? undefined : field.display(value);
                 const painted = field.config.custom?.cellOptions?.type === 'color-text';
                 const linked = field.config.links?.length > 0;
-                return <td key={field.name} style={{ ...line, color: painted ? display?.color : linked ? palette().text.link : undefined }}>{display ? shown(display) : ''}</td>;
+                return (
+                  <td key={field.name} style={{ ...line, color: painted ? display?.color : linked ? palette().text.link : undefined }}>
+                    {display ? shown(display) : ''}
+                  </td>
+                );
               })}
             </tr>
           ))}
@@ -162,7 +265,11 @@ const Sheet = withData(({ data, height, options }) => {
 
 export function registerPanels() {
   for (const [pluginId, Component, fields] of [
-    ['timeseries', Curves, withOptions(AXIS)], ['stat', Numbers, {}], ['bargauge', Bars, {}], ['state-timeline', Timeline, withOptions(STRETCH)], ['table', Sheet, withOptions(CELL)],
+    ['timeseries', Curves, withOptions(AXIS)],
+    ['stat', Numbers, {}],
+    ['bargauge', Bars, {}],
+    ['state-timeline', Timeline, withOptions(STRETCH)],
+    ['table', Sheet, withOptions(CELL)],
   ]) {
     sceneUtils.registerRuntimePanelPlugin({ pluginId, plugin: new D.PanelPlugin(Component).useFieldConfig(fields) });
   }

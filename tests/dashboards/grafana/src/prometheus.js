@@ -7,7 +7,10 @@ import { errors } from './environment.js';
 const fill = (format, labels) => format.replace(/\{\{\s*([^}\s]+)\s*\}\}/g, (_, name) => labels[name] || name);
 const named = (target, labels) => {
   if (target.legendFormat && target.legendFormat !== '__auto') return fill(target.legendFormat, labels);
-  const text = Object.entries(labels).filter(([name]) => name !== '__name__').map(([name, value]) => `${name}="${value}"`).join(', ');
+  const text = Object.entries(labels)
+    .filter(([name]) => name !== '__name__')
+    .map(([name, value]) => `${name}="${value}"`)
+    .join(', ');
   return text ? `{${text}}` : 'Value';
 };
 
@@ -21,10 +24,12 @@ export async function ask(path, parameters) {
 }
 
 // Grafana's variables of time; `step` in seconds.
-export const timed = (expression, range, step) => expression
-  .replaceAll('$__rate_interval', `${Math.max(4 * SCRAPE, step + SCRAPE)}s`).replaceAll('$__interval', `${step}s`)
-  .replaceAll('$__range', `${Math.round((range.to.valueOf() - range.from.valueOf()) / 1000)}s`);
-export const SCRAPE = 5;   // seconds, as the data source of a server is told
+export const timed = (expression, range, step) =>
+  expression
+    .replaceAll('$__rate_interval', `${Math.max(4 * SCRAPE, step + SCRAPE)}s`)
+    .replaceAll('$__interval', `${step}s`)
+    .replaceAll('$__range', `${Math.round((range.to.valueOf() - range.from.valueOf()) / 1000)}s`);
+export const SCRAPE = 5; // seconds, as the data source of a server is told
 
 function tableOf(target, result, single) {
   const labels = [...new Set(result.flatMap((series) => Object.keys(series.metric)))].sort();
@@ -59,8 +64,21 @@ export class Prometheus extends RuntimeDataSource {
       for (const series of result) {
         const points = series.values || [series.value];
         const name = named(target, series.metric);
-        const values = { name: 'Value', type: 'number', labels: series.metric, config: { displayNameFromDS: name }, values: points.map(([, value]) => (Number.isFinite(+value) ? +value : null)) };
-        data.push(D.toDataFrame({ refId: target.refId, name, fields: [{ name: 'Time', type: 'time', config: { interval: step * 1000 }, values: points.map(([time]) => time * 1000) }, values], meta: { custom: { step } } }));
+        const values = {
+          name: 'Value',
+          type: 'number',
+          labels: series.metric,
+          config: { displayNameFromDS: name },
+          values: points.map(([, value]) => (Number.isFinite(+value) ? +value : null)),
+        };
+        data.push(
+          D.toDataFrame({
+            refId: target.refId,
+            name,
+            fields: [{ name: 'Time', type: 'time', config: { interval: step * 1000 }, values: points.map(([time]) => time * 1000) }, values],
+            meta: { custom: { step } },
+          }),
+        );
       }
     }
     return { data };
