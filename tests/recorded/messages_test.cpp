@@ -109,7 +109,15 @@ std::vector<Message> frames() {
                   .memory_limit_bytes = 20,
                   .memory_free_bytes = 30,
                   .skipped_in_row = 2,
-                  .skipped_steps = 3},
+                  .skipped_steps = 3,
+                  .forward_seconds = 0.125,
+                  .backward_seconds = 0.375,
+                  .interrupted = true,
+                  .sent = {{.forward = true,
+                            .transfers = 10,
+                            .timed = 8,
+                            .seconds = 0.25,
+                            .rtt_seconds = 0.001}}},
       PeerLost{1, 2, 7, "closed by the peer"},
       Leave{"finished"},
       Heartbeat{},
@@ -129,6 +137,23 @@ std::vector<Message> frames() {
   };
 }
 
+Segment segment_of(std::uint32_t revision) {
+  return {.revision = revision,
+          .first_step = 11,
+          .steps = 8,
+          .step_seconds = 1.25,
+          .step_error = 0.0625,
+          .links = {{.replica = 1,
+                     .boundary = 0,
+                     .forward = false,
+                     .seconds = 0.5,
+                     .error = 0.125,
+                     .latency_seconds = 0.25,
+                     .timed = 30,
+                     .transfers = 40}},
+          .ranks = {{.replica = 1, .stage = 1, .forward_seconds = 0.5, .backward_seconds = 0.75}}};
+}
+
 Report report() {
   return {.job_uid = "uid-1",
           .sequence = 9'000'000'000,
@@ -144,7 +169,9 @@ Report report() {
           .skipped_in_row = 2,
           .last_checkpoint_step = 10,
           .members = {{"j-a-0", "u0", true, 1.5, 0.5, 0.25, 7, 8, 9}},
-          .sync = SyncGroups{12, 2.5, 3.5}};
+          .sync = SyncGroups{12, 2.5, 3.5},
+          .segment = segment_of(7),
+          .previous_segment = segment_of(6)};
 }
 
 TEST(RecordedMessages, HaveTheSameBytes) {

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "worker/app/exposition.h"
 #include "worker/base/log.h"
@@ -11,6 +12,31 @@
 #include "worker/base/units.h"
 
 namespace weir::app {
+namespace {
+
+std::int64_t timed_of(const transport::LinkCounters& counters) {
+  return std::accumulate(counters.histogram.begin(), counters.histogram.end(), std::int64_t{0});
+}
+
+}  // namespace
+
+std::vector<protocol::Sent> SentSince::take(const std::vector<transport::LinkReport>& links) {
+  std::vector<protocol::Sent> sent;
+  for (const transport::LinkReport& link : links) {
+    const bool forward = link.channel == transport::Channel::kForward;
+    const transport::LinkCounters& now = link.counters;
+    transport::LinkCounters& before = before_[forward ? 1 : 0];
+    if (now.transfers < before.transfers) before = {};  // the links are new
+    sent.push_back({.forward = forward,
+                    .transfers = now.transfers - before.transfers,
+                    .timed = timed_of(now) - timed_of(before),
+                    .seconds = to_seconds(now.busy - before.busy),
+                    .rtt_seconds = now.rtt_seconds});
+    before = now;
+  }
+  return sent;
+}
+
 protocol::StageStatus status_of(const engine::StepRecord& record, std::int64_t memory_peak,
                                 std::int64_t memory_limit, std::int64_t memory_free) {
   return {.epoch = record.epoch,
@@ -25,7 +51,10 @@ protocol::StageStatus status_of(const engine::StepRecord& record, std::int64_t m
           .memory_peak_bytes = memory_peak,
           .memory_limit_bytes = memory_limit,
           .memory_free_bytes = memory_free,
-          .skipped_in_row = record.skipped_in_row};
+          .skipped_in_row = record.skipped_in_row,
+          .forward_seconds = record.forward_seconds,
+          .backward_seconds = record.backward_seconds,
+          .interrupted = record.interrupted};
 }
 
 std::string loss_line(const engine::StepRecord& record, bool emulated) {

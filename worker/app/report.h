@@ -2,16 +2,28 @@
 // Reports of a finished step: STATUS for the coordinator, a line of the loss log, and a log line.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "worker/base/result.h"
 #include "worker/engine/statistics.h"
 #include "worker/protocol/messages.h"
+#include "worker/transport/communicator.h"
 
 namespace weir::app {
+
+// Tells what this rank has sent to the stages beside it since the last call. Engine thread only.
+class SentSince {
+ public:
+  std::vector<protocol::Sent> take(const std::vector<transport::LinkReport>& links);
+
+ private:
+  std::array<transport::LinkCounters, 2> before_;  // backward, forward
+};
 
 protocol::StageStatus status_of(const engine::StepRecord& record, std::int64_t memory_peak,
                                 std::int64_t memory_limit, std::int64_t memory_free);

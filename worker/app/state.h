@@ -92,6 +92,7 @@ struct State {
   std::unique_ptr<data::Dataset> validation;  // null without an interval
   std::optional<emulate::Emulation> emulation;
   std::unique_ptr<LossLog> loss_log;
+  SentSince sent;  // for STATUS
   std::unique_ptr<telemetry::Endpoint> endpoint;
   std::unique_ptr<transport::TcpTransport> transport;
   std::unique_ptr<transport::NcclTransport> nccl;          // null: tensors are sent by TCP

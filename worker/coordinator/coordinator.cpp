@@ -257,6 +257,7 @@ class JobCoordinator final : public Coordinator {
     for (const auto& note : effects.notes) log_info(kComponent, note);
     send(effects.send);
     rounds_.follow(switch_.training());
+    reporter_.follow(switch_.training(), switch_.incarnation());
     if (switch_.lost() != lost_) {
       lost_ = switch_.lost();
       reporter_.forget_rates();

@@ -40,6 +40,7 @@ struct Mean {
 }  // namespace
 
 void Reporter::on_status(int index, const protocol::StageStatus& status) {
+  segments_.on_status(status);
   if (status.stage != 0 || status.step_seconds <= 0) return;
   auto& steps = recent_[index];
   steps.push_back({.seconds = status.step_seconds, .samples = status.samples});
@@ -88,6 +89,8 @@ protocol::Report Reporter::make(const schedule::Plan* plan, int incarnation, con
     std::ranges::stable_partition(report.members, [](const auto& m) { return !m.ready; });
     report.members.resize(kMaxMembers);
   }
+  report.segment = segments_.current();
+  report.previous_segment = segments_.previous();
   return report;
 }
 

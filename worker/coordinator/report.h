@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "worker/coordinator/members.h"
+#include "worker/coordinator/segment.h"
 #include "worker/protocol/messages.h"
 
 namespace weir::coordinator {
@@ -22,6 +23,8 @@ class Reporter {
 
   void on_status(int index, const protocol::StageStatus& status);
   void forget_rates() { recent_.clear(); }  // for a new plan, which earlier steps do not describe
+  // The plan that the ranks train with, for segments.
+  void follow(const schedule::Plan* plan, int incarnation) { segments_.follow(plan, incarnation); }
 
   // plan: the one that trains; null before the first. lost: replicas that do not train.
   protocol::Report make(const schedule::Plan* plan, int incarnation, const Members& members,
@@ -38,6 +41,7 @@ class Reporter {
   const std::int64_t total_steps_;
   std::int64_t sequence_;
   std::map<int, std::deque<Sample>> recent_;  // of stage 0 of each replica, by worker
+  Segments segments_;
 };
 
 }  // namespace weir::coordinator

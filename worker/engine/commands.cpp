@@ -161,6 +161,7 @@ void Engine::on_grant(const protocol::Grant& grant) {
 }
 
 void Engine::adopt(const Prepared& next) {
+  interrupted_ = true;
   generation_->current = next;
   const std::uint32_t revision = next.plan.revision;
   recorder_.plan_adopted(generation_->current.plan, generation_->current.incarnation);

@@ -203,6 +203,7 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
 void Engine::count_step(StepRecord& record) {
   recorder_.step_done(record, parts_.model.options.sequence);
   step_ = record.next_step;
+  record.interrupted = std::exchange(interrupted_, false);
   skipped_in_row_ = record.skipped ? skipped_in_row_ + 1 : 0;
   record.skipped_in_row = skipped_in_row_;
   save_if_due();
@@ -237,6 +238,7 @@ std::optional<Ending> Engine::validate(const std::stop_token& stop) {
     return failed(loss.error(), stop);
   }
   validated_ = step_;
+  interrupted_ = true;
   recorder_.validated(step_, *loss, parts_.clock.now() - start);
   const bool tells = callbacks_.validated && generation.links->last();
   if (tells) callbacks_.validated(generation.place.replica, step_, *loss);

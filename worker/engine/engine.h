@@ -159,6 +159,7 @@ class Engine {
   bool leave_now_ = false;                    // leaving, and a peer is lost: no further step begins
   bool others_finished_ = false;              // all steps are done; matters only to an idle rank
   bool in_step_ = false;                      // between the first and the last op of a step
+  bool interrupted_ = false;                  // StepRecord::interrupted of the step under way
   bool ever_ran_ = false;                     // a generation has had its GO
   SteadyTime waiting_since_{};                // since then no generation runs
 

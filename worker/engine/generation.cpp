@@ -115,6 +115,7 @@ Status Engine::build(std::unique_ptr<Generation>& generation, const Prepared& ne
   const schedule::RankPlace& place = generation->place;
   recorder_.stage_built(place.replica, place.stage, next.plan.stage_count(), ever_ran_);
   recorder_.plan_adopted(next.plan, next.incarnation);
+  interrupted_ = true;
   generation_ = std::move(generation);
   return Unit{};
 }

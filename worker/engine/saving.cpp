@@ -37,6 +37,7 @@ void Engine::save_if_due() {
   saving_.ordered.reset();
   if (!generation_ || !generation_->trains()) return;  // its round is over
   saving_.copied = step_;
+  interrupted_ = true;
   std::vector<int> replicas = saving_.replicas;
   if (replicas.empty()) {
     replicas.resize(generation_->current.plan.micro_batches.size());

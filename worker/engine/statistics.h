@@ -124,7 +124,9 @@ struct StepRecord {
   std::uint32_t epoch = 0;
   int replica = 0, stage = 0;
   bool first_stage = false, last_stage = false;
-  bool skipped = false;    // the loss or gradient was not finite, so the parameters did not change
+  bool skipped = false;  // the loss or gradient was not finite, so the parameters did not change
+  // A save, a validation or another plan came into this step or directly before it.
+  bool interrupted = false;
   int skipped_in_row = 0;  // skipped steps up to this one in this generation; set by the engine
   double loss = std::numeric_limits<double>::quiet_NaN();
   double step_seconds = 0;       // from the start of the first F to the end of the last B

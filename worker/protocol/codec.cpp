@@ -128,6 +128,34 @@ void fields(auto& io, Is<Exported> auto& exported) {
   io("bytes", exported.bytes);
 }
 
+void fields(auto& io, Is<SegmentLink> auto& link) {
+  io("replica", link.replica);
+  io.required("boundary", link.boundary);
+  io("forward", link.forward);
+  io("seconds", link.seconds);
+  io("error", link.error);
+  io("latencySeconds", link.latency_seconds);
+  io("timed", link.timed);
+  io("transfers", link.transfers);
+}
+
+void fields(auto& io, Is<SegmentRank> auto& rank) {
+  io("replica", rank.replica);
+  io.required("stage", rank.stage);
+  io("forwardSeconds", rank.forward_seconds);
+  io("backwardSeconds", rank.backward_seconds);
+}
+
+void fields(auto& io, Is<Segment> auto& segment) {
+  io.required("revision", segment.revision);
+  io("firstStep", segment.first_step);
+  io("steps", segment.steps);
+  io("stepSeconds", segment.step_seconds);
+  io("stepError", segment.step_error);
+  io("links", segment.links);
+  io("ranks", segment.ranks);
+}
+
 void fields(auto& io, Is<Report> auto& report) {
   io.required("jobUid", report.job_uid);
   io.required("sequence", report.sequence);
@@ -145,6 +173,8 @@ void fields(auto& io, Is<Report> auto& report) {
   io("members", report.members);
   io("sync", report.sync);
   io("exported", report.exported);
+  io("segment", report.segment);
+  io("previousSegment", report.previous_segment);
 }
 
 // ---- port 7070 ----
@@ -217,6 +247,13 @@ void fields(auto& io, Is<Applied> auto& applied) {
   io.required("revision", applied.revision);
   io.required("step", applied.step);
 }
+void fields(auto& io, Is<Sent> auto& sent) {
+  io.required("forward", sent.forward);
+  io.required("transfers", sent.transfers);
+  io("timed", sent.timed);
+  io("seconds", sent.seconds);
+  io("rttSeconds", sent.rtt_seconds);
+}
 void fields(auto& io, Is<StageStatus> auto& status) {
   io.required("epoch", status.epoch);
   io.required("step", status.step);
@@ -232,6 +269,10 @@ void fields(auto& io, Is<StageStatus> auto& status) {
   io("memoryPeakBytes", status.memory_peak_bytes);
   io("memoryLimitBytes", status.memory_limit_bytes);
   io("memoryFreeBytes", status.memory_free_bytes);
+  io("forwardSeconds", status.forward_seconds);
+  io("backwardSeconds", status.backward_seconds);
+  if (io.kReads || status.interrupted) io("interrupted", status.interrupted);
+  if (io.kReads || !status.sent.empty()) io("sent", status.sent);
 }
 void fields(auto& io, Is<PeerLost> auto& lost) {
   io.required("replica", lost.replica);

@@ -99,6 +99,29 @@ struct Exported {  // the trained model as a Hugging Face folder
   std::int64_t step = 0, bytes = 0;
 };
 
+// The newest steps of one plan since network or devices have last changed, at most 64
+// (worker/coordinator/README.md "Segments"). Means over these steps; an error is the standard error
+// of a mean.
+struct SegmentLink {
+  int replica = 0, boundary = 0;
+  bool forward = true;
+  double seconds = 0, error = 0;  // of one message, without latency; 0 = none was timed
+  double latency_seconds = 0;     // half of a small round trip
+  std::int64_t timed = 0, transfers = 0;
+};
+struct SegmentRank {
+  int replica = 0, stage = 0;
+  double forward_seconds = 0, backward_seconds = 0;  // of one micro-batch
+};
+struct Segment {
+  std::uint32_t revision = 0;
+  std::int64_t first_step = 0;  // completed steps after it
+  int steps = 0;
+  double step_seconds = 0, step_error = 0;
+  std::vector<SegmentLink> links;
+  std::vector<SegmentRank> ranks;
+};
+
 // POST /report
 struct Report {
   std::string job_uid;
@@ -117,7 +140,8 @@ struct Report {
   std::int64_t last_checkpoint_step = -1;
   std::vector<MemberReport> members;
   std::optional<SyncGroups> sync;
-  std::optional<Exported> exported;  // in the last reports of a run with --export
+  std::optional<Exported> exported;                  // in the last reports of a run with --export
+  std::optional<Segment> segment, previous_segment;  // of the plan in force, of the one before it
 };
 
 // ---- port 7070: frames between a rank and the coordinator ----
@@ -192,6 +216,13 @@ struct Applied {
   std::uint32_t revision = 0;
   std::int64_t step = 0;
 };
+// A rank has sent this to a stage beside it since its last STATUS, as the receiver timed it.
+struct Sent {
+  bool forward = true;                    // to the next stage
+  std::int64_t transfers = 0, timed = 0;  // messages; the others came in one piece
+  double seconds = 0;                     // of the timed ones
+  double rtt_seconds = 0;                 // the smallest of late; 0 = unknown
+};
 struct StageStatus {  // sent after each step
   std::uint32_t epoch = 0;
   std::int64_t step = 0;  // completed steps
@@ -202,7 +233,11 @@ struct StageStatus {  // sent after each step
   std::int64_t memory_peak_bytes = 0, memory_limit_bytes = 0;
   std::int64_t memory_free_bytes = -1;  // of the device; < 0 = unknown
   int skipped_in_row = 0;  // steps without an update up to this one (loss or gradient not finite)
-  std::int64_t skipped_steps = 0;  // since the start of the process
+  std::int64_t skipped_steps = 0;                    // since the start of the process
+  double forward_seconds = 0, backward_seconds = 0;  // of all ops; the latter with weights
+  // A save, a validation or another plan came into this step or directly before it.
+  bool interrupted = false;
+  std::vector<Sent> sent;
 };
 struct PeerLost {
   int replica = 0, stage = 0;

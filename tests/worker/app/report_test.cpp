@@ -40,6 +40,37 @@ engine::StepRecord record_of(int stage) {
           .overruns = 1};
 }
 
+TEST(SentSince, TellsWhatALinkHasSentSinceTheLastCall) {
+  transport::LinkReport link{.channel = transport::Channel::kBackward, .counters = {}};
+  link.counters.transfers = 10;
+  link.counters.histogram[3] = 8;
+  link.counters.busy = 80ms;
+  link.counters.rtt_seconds = 0.001;
+  SentSince sent;
+  sent.take({link});
+  link.counters.transfers = 16;
+  link.counters.histogram[4] = 3;
+  link.counters.busy = 110ms;
+
+  const auto told = sent.take({link});
+
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_FALSE(told[0].forward);
+  EXPECT_EQ(told[0].transfers, 6);
+  EXPECT_EQ(told[0].timed, 3);
+  EXPECT_NEAR(told[0].seconds, 0.03, 1e-12);
+  EXPECT_DOUBLE_EQ(told[0].rtt_seconds, 0.001);
+}
+
+TEST(SentSince, BeginsAnewWithNewLinks) {
+  transport::LinkReport link{.counters = {}};
+  link.counters.transfers = 10;
+  SentSince sent;
+  sent.take({link});
+  link.counters.transfers = 4;
+  EXPECT_EQ(sent.take({link})[0].transfers, 4);
+}
+
 TEST(LossLine, HoldsTheLossExactlyOnTheLastStage) {
   EXPECT_EQ(loss_line(record_of(1), false),
             R"({"step": 4, "epoch": 3, "stage": 1, "loss": 0.5, "loss_hex": "0x1p-1", )"

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/coordinator/segment.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "worker/base/median.h"
+
+namespace weir::coordinator {
+namespace {
+
+constexpr std::size_t kLeastSide = 3;  // values on each side of a change
+constexpr double kLeastRankSum = 2.2;  // standard deviations
+constexpr double kCloser = 0.3;        // part of the deviation that a change explains
+constexpr double kStepShift = 0.03;
+constexpr double kLinkShift = 0.25;
+// A link whose messages of a step all together change by less does not change the step.
+constexpr double kRelevant = 0.01;
+constexpr double kMixed = 0.05;        // a first step that lies further off holds the change
+constexpr std::size_t kMostOpen = 16;  // steps that not all ranks have told yet
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+// Ranks from 1 on; equal values share their mean rank.
+std::vector<double> ranks_of(const std::vector<double>& values) {
+  std::vector<std::size_t> order(values.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::sort(order, {}, [&](std::size_t i) { return values[i]; });
+  std::vector<double> ranks(values.size());
+  for (std::size_t i = 0; i < order.size();) {
+    std::size_t end = i;
+    while (end < order.size() && values[order[end]] == values[order[i]]) ++end;
+    const double shared = static_cast<double>(i + 1 + end) / 2;
+    for (; i < end; ++i) ranks[order[i]] = shared;
+  }
+  return ranks;
+}
+
+double deviation(std::span<const double> values, double from) {
+  double sum = 0;
+  for (const double value : values) sum += std::abs(value - from);
+  return sum;
+}
+
+double median_of(std::span<const double> values) {
+  return median({values.begin(), values.end()});
+}
+
+bool apart(double a, double b, const Shift& least) {
+  const auto [low, high] = std::minmax(a, b);
+  return high - low >= least.absolute && high >= (1 + least.relative) * low;
+}
+
+struct Spread {
+  double mean = 0, error = 0;  // standard error of the mean
+};
+Spread spread_of(const std::vector<double>& values) {
+  const auto count = static_cast<double>(values.size());
+  if (values.empty()) return {};
+  const double mean = std::accumulate(values.begin(), values.end(), 0.0) / count;
+  if (values.size() < 2) return {mean, mean};
+  double squares = 0;
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  return {mean, std::sqrt(squares / (count - 1) / count)};
+}
+
+double seconds_of(const StepSample::Link& link) {
+  return link.timed > 0 ? link.seconds / static_cast<double>(link.timed) : kUnknown;
+}
+
+// Slow links and slow ranks matter most if not all is sent.
+template <class Part, class Measure>
+void keep_slowest(std::vector<Part>& parts, Measure measure) {
+  if (parts.size() <= kSegmentParts) return;
+  std::ranges::stable_sort(parts, std::greater(), measure);
+  parts.resize(kSegmentParts);
+}
+
+}  // namespace
+
+std::size_t change_in(std::span<const double> all, const Shift& least) {
+  std::vector<double> values;
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (std::isnan(all[i])) continue;
+    values.push_back(all[i]);
+    places.push_back(i);
+  }
+  const std::size_t count = values.size();
+  if (count < 2 * kLeastSide) return 0;
+  const std::vector<double> ranks = ranks_of(values);
+  const std::span<const double> known(values);
+  const double whole = deviation(known, median_of(known));
+  double best = (1 - kCloser) * whole, sum = 0;
+  std::size_t found = 0;
+  for (std::size_t i = 1; i + kLeastSide <= count; ++i) {
+    sum += ranks[i - 1];
+    if (i < kLeastSide) continue;
+    const auto left = static_cast<double>(i), right = static_cast<double>(count - i);
+    const double expected = left * (left + right + 1) / 2;
+    const double variance = left * right * (left + right + 1) / 12;
+    if (std::abs(sum - expected) < kLeastRankSum * std::sqrt(variance)) continue;
+    const double before = median_of(known.first(i)), after = median_of(known.subspan(i));
+    if (!apart(before, after, least)) continue;
+    const double rest = deviation(known.first(i), before) + deviation(known.subspan(i), after);
+    if (rest > best) continue;
+    best = rest;
+    found = i;
+  }
+  return found == 0 ? 0 : places[found];
+}
+
+void SegmentWindow::add(StepSample step) {
+  steps_.push_back(std::move(step));
+  if (steps_.size() > kSegmentSteps) steps_.pop_front();
+  for (std::size_t first = change(); first > 0; first = change()) {
+    steps_.erase(steps_.begin(), steps_.begin() + static_cast<std::ptrdiff_t>(first));
+    cut_ = true;
+  }
+}
+
+std::size_t SegmentWindow::change() const {
+  std::vector<double> series;
+  for (const StepSample& step : steps_) series.push_back(step.seconds);
+  if (series.size() < 2 * kLeastSide) return 0;
+  const double usual = median_of(series);
+  std::size_t newest = change_in(series, {.relative = kStepShift});
+  for (std::size_t link = 0; link < steps_.back().links.size(); ++link) {
+    std::int64_t transfers = 1;
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+      series[i] = seconds_of(steps_[i].links[link]);
+      transfers = std::max(transfers, steps_[i].links[link].transfers);
+    }
+    const Shift least{.relative = kLinkShift,
+                      .absolute = kRelevant * usual / static_cast<double>(transfers)};
+    newest = std::max(newest, change_in(series, least));
+  }
+  return newest;
+}
+
+bool SegmentWindow::first_is_mixed() const {
+  if (!cut_ || steps_.size() < 2 * kLeastSide - 1) return false;
+  std::vector<double> seconds;
+  for (const StepSample& step : steps_) seconds.push_back(step.seconds);
+  const double usual = median_of(seconds);
+  return std::abs(seconds.front() - usual) > kMixed * usual;
+}
+
+std::optional<protocol::Segment> SegmentWindow::segment() const {
+  const std::size_t first = first_is_mixed() ? 1 : 0;
+  if (steps_.size() < first + 2) return std::nullopt;
+  const auto begin = steps_.begin() + static_cast<std::ptrdiff_t>(first);
+  protocol::Segment segment{.revision = revision_,
+                            .first_step = begin->step,
+                            .steps = static_cast<int>(steps_.size() - first)};
+  std::vector<double> seconds;
+  for (auto step = begin; step != steps_.end(); ++step) seconds.push_back(step->seconds);
+  const Spread times = spread_of(seconds);
+  segment.step_seconds = times.mean;
+  segment.step_error = times.error;
+  for (std::size_t i = 0; i < begin->links.size(); ++i) {
+    const auto at = static_cast<int>(i);
+    const int boundaries = stages_ - 1;
+    protocol::SegmentLink link{
+        .replica = at / (2 * boundaries), .boundary = at / 2 % boundaries, .forward = at % 2 == 0};
+    std::vector<double> means;
+    double busy = 0;
+    for (auto step = begin; step != steps_.end(); ++step) {
+      const StepSample::Link& sample = step->links[i];
+      link.transfers += sample.transfers;
+      link.timed += sample.timed;
+      busy += sample.seconds;
+      if (sample.timed > 0) means.push_back(seconds_of(sample));
+      if (sample.rtt_seconds > 0) link.latency_seconds = sample.rtt_seconds / 2;
+    }
+    if (link.transfers == 0) continue;
+    if (link.timed > 0) link.seconds = busy / static_cast<double>(link.timed);
+    link.error = spread_of(means).error;
+    segment.links.push_back(link);
+  }
+  for (std::size_t i = 0; i < begin->ops.size(); ++i) {
+    const auto at = static_cast<int>(i);
+    protocol::SegmentRank rank{.replica = at / stages_, .stage = at % stages_};
+    for (auto step = begin; step != steps_.end(); ++step) {
+      rank.forward_seconds += step->ops[i].first / segment.steps;
+      rank.backward_seconds += step->ops[i].second / segment.steps;
+    }
+    segment.ranks.push_back(rank);
+  }
+  keep_slowest(segment.links, &protocol::SegmentLink::seconds);
+  keep_slowest(segment.ranks, [](const protocol::SegmentRank& rank) {
+    return rank.forward_seconds + rank.backward_seconds;
+  });
+  return segment;
+}
+
+Segments::Kept Segments::kept_of(const schedule::Plan& plan, int incarnation) {
+  return {.revision = plan.revision,
+          .incarnation = incarnation,
+          .stages = plan.stage_count(),
+          .micro_batches = plan.micro_batches,
+          .window = {plan.revision, plan.replica_count(), plan.stage_count()},
+          .open = {}};
+}
+
+void Segments::follow(const schedule::Plan* plan, int incarnation) {
+  if (plan == nullptr) return;  // the ranks connect again; what was measured stays
+  if (current_ && current_->revision == plan->revision && current_->incarnation == incarnation) {
+    return;
+  }
+  const bool new_plan = !current_ || current_->revision != plan->revision;
+  if (new_plan) previous_ = std::exchange(current_, std::nullopt);
+  current_ = kept_of(*plan, incarnation);
+  if (schedule::averages(*plan)) current_->micro_batches.clear();
+}
+
+void Segments::on_status(const protocol::StageStatus& status) {
+  for (std::optional<Kept>* kept : {&current_, &previous_}) {
+    if (*kept && (*kept)->revision == status.epoch) return take(**kept, status);
+  }
+}
+
+void Segments::take(Kept& kept, const protocol::StageStatus& status) {
+  const auto replicas = static_cast<int>(kept.micro_batches.size());
+  const bool known = 0 <= status.replica && status.replica < replicas && 0 <= status.stage &&
+                     status.stage < kept.stages;
+  if (!known) return;
+  Gathered& gathered = kept.open[status.step];
+  StepSample& sample = gathered.sample;
+  const int boundaries = kept.stages - 1;
+  if (gathered.ranks == 0) {
+    sample.step = status.step;
+    sample.links.resize(static_cast<std::size_t>(2 * replicas * boundaries));
+    sample.ops.resize(static_cast<std::size_t>(replicas * kept.stages));
+  }
+  ++gathered.ranks;
+  // A worker of an older release does not tell these times.
+  gathered.interrupted |= status.interrupted || status.forward_seconds <= 0;
+  if (status.stage == 0) sample.seconds = std::max(sample.seconds, status.step_seconds);
+  const double count = kept.micro_batches[static_cast<std::size_t>(status.replica)];
+  sample.ops[static_cast<std::size_t>(status.replica * kept.stages + status.stage)] = {
+      status.forward_seconds / count, status.backward_seconds / count};
+  for (const protocol::Sent& sent : status.sent) {
+    const int boundary = sent.forward ? status.stage : status.stage - 1;
+    if (boundary < 0 || boundary >= boundaries) continue;
+    const int place = 2 * (status.replica * boundaries + boundary) + (sent.forward ? 0 : 1);
+    sample.links[static_cast<std::size_t>(place)] = {.transfers = sent.transfers,
+                                                     .timed = sent.timed,
+                                                     .seconds = sent.seconds,
+                                                     .rtt_seconds = sent.rtt_seconds};
+  }
+  if (gathered.ranks == replicas * kept.stages) {
+    if (!gathered.interrupted && sample.seconds > 0) kept.window.add(std::move(sample));
+    kept.open.erase(status.step);
+  }
+  while (kept.open.size() > kMostOpen) kept.open.erase(kept.open.begin());
+}
+
+std::optional<protocol::Segment> Segments::current() const {
+  return current_ ? current_->window.segment() : std::nullopt;
+}
+
+std::optional<protocol::Segment> Segments::previous() const {
+  return previous_ ? previous_->window.segment() : std::nullopt;
+}
+
+}  // namespace weir::coordinator
