@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
+#include "operator/adaptation/costing/conditions.h"
 #include "operator/adaptation/gate/proposal.h"
 #include "operator/adaptation/repartition/repartition.h"
 #include "operator/adaptation/replace/replace.h"
@@ -24,13 +24,13 @@ struct Change {
   gate::Kind kind = gate::Kind::kRetune;
   std::uint32_t revision = 0;              // 0 = the plan after a replacement does not exist yet
   std::uint32_t after = 0;                 // that plan's revision will be higher than this one
-  std::optional<schedule::Plan> previous;  // nothing = there is no way back
+  std::optional<schedule::Plan> previous;  // the plan before
+  bool can_return = true;                  // to the plan before
   std::string offer;                       // its name in the record of its kind
   std::string what;                        // the change in a few words; may be empty
-  double before_seconds = 0, predicted_gain = 0, move_seconds = 0;
-  std::int64_t applied_step = -1;                   // -1 = lastSwitch has not said Applied yet
-  std::vector<double> rates_before;                 // in the order of Estimates::links
-  std::vector<facts::RememberedLink> links_before;  // of a change of ranks: links have other places
+  costing::Evidence before;                // of the plan before, when the change was decided
+  double predicted_gain = 0, move_seconds = 0;
+  std::int64_t applied_step = -1;  // -1 = lastSwitch has not said Applied yet
 };
 
 // A rollback, until its plan is in force or was refused too often (rollback.cpp).

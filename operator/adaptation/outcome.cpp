@@ -15,29 +15,8 @@ namespace {
 
 using gate::Kind;
 
-// A link whose rate changed by less counts as unchanged
-// (operator/adaptation/gate/README.md "Outcome").
-constexpr double kUnchangedRates = 0.10;
-constexpr double kClearlySlower = 0.10;  // a retry that is slower by this part ends early
-
-bool rates_unchanged(const std::vector<double>& before, const std::vector<double>& after) {
-  if (before.size() != after.size()) return false;
-  for (std::size_t i = 0; i < before.size(); ++i) {
-    if (std::abs(after[i] - before[i]) > kUnchangedRates * before[i]) return false;
-  }
-  return true;
-}
-
-// Whether the links that were measured before and after are unchanged; true if there are none.
-bool links_unchanged(const std::vector<facts::RememberedLink>& before,
-                     const std::vector<facts::RememberedLink>& after) {
-  return std::ranges::all_of(after, [&](const facts::RememberedLink& link) {
-    const auto same = std::ranges::find_if(before, [&](const facts::RememberedLink& old) {
-      return old.from == link.from && old.to == link.to;
-    });
-    return same == before.end() || std::abs(link.rate - same->rate) <= kUnchangedRates * same->rate;
-  });
-}
+// A former leader's prediction is all that is known of the plan before.
+constexpr double kPredictedError = 0.10;
 
 bool of_ranks(const Change& change) {
   return change.kind == Kind::kRepartition || change.kind == Kind::kRetry ||
@@ -115,7 +94,11 @@ std::optional<Change> unjudged(const facts::Facts& facts) {
   change.previous = *parent;
   change.what = repartition::difference(*parent, plan);
   change.predicted_gain = plan.predicted_gain;
-  change.before_seconds = plan.predicted_step_seconds * (1 + plan.predicted_gain);
+  const double seconds = plan.predicted_step_seconds * (1 + plan.predicted_gain);
+  change.before = {.steps = facts::kOutcomeSteps,
+                   .step_seconds = seconds,
+                   .step_error = kPredictedError * seconds,
+                   .conditions = {}};
   change.applied_step = facts.status.plan.applied_step;
   const bool is_retry = std::ranges::any_of(facts.plans, [&](const schedule::Plan& other) {
     return other.revision < parent->revision && repartition::same_ranks(other, plan);
@@ -124,15 +107,8 @@ std::optional<Change> unjudged(const facts::Facts& facts) {
   return change;
 }
 
-bool retry_failed(const facts::Facts& facts, const Change& change, std::int64_t step) {
-  return change.kind == Kind::kRetry &&
-         step >= change.applied_step + repartition::kFailedRetrySteps &&
-         change.before_seconds > 0 &&
-         recent_step_seconds(facts) > (1 + kClearlySlower) * change.before_seconds;
-}
-
-// Whether the change can be judged now. Otherwise it is still open, or it is forgotten.
-bool due(const facts::Facts& facts, Tick& tick) {
+// Whether the plan of the change is in force. Otherwise it is still open, or it is forgotten.
+bool in_force(const facts::Facts& facts, Tick& tick) {
   auto& change = tick.memory.ranks_change;
   if (!change) change = unjudged(facts);
   if (!change) return false;
@@ -150,11 +126,7 @@ bool due(const facts::Facts& facts, Tick& tick) {
     return false;
   }
   if (change->applied_step < 0) report_applied(facts, tick, *change);
-  const auto step = facts.report->step;
-  const bool early =
-      step < change->applied_step + facts::kOutcomeSteps && !retry_failed(facts, *change, step);
-  // A retry is judged by its steps alone, so that it also ends if Prometheus does not answer.
-  return !early && (network_known(facts) || change->kind == Kind::kRetry);
+  return true;
 }
 
 // Returns to what the change has replaced.
@@ -163,7 +135,7 @@ gate::Proposal roll_back(const facts::Facts& facts, Tick& tick, const Change& ch
   if (of_ranks(change)) {
     say(tick, "Warning", "PlanRolledBack",
         "back to the ranks of revision " + std::to_string(previous.revision) + ": " + change.what +
-            " made steps slower at unchanged link rates");
+            " made steps slower on the same network");
     return start_rollback(facts, tick.memory, previous, schedule::Trigger::kRegroup);
   }
   const bool shares = change.kind == Kind::kShares;
@@ -171,7 +143,7 @@ gate::Proposal roll_back(const facts::Facts& facts, Tick& tick, const Change& ch
   say(tick, "Warning", "PlanRolledBack",
       (shares ? "back to shares " + joined(previous.micro_batches)
               : "back to k=" + std::to_string(previous.schedule.k)) +
-          ": the new plan was slower at unchanged link rates");
+          ": the new plan was slower on the same network");
   schedule::Plan plan = *facts.plan;
   plan.schedule = previous.schedule;
   plan.micro_batches = previous.micro_batches;
@@ -181,11 +153,7 @@ gate::Proposal roll_back(const facts::Facts& facts, Tick& tick, const Change& ch
 
 // A proposal is a rollback.
 std::optional<gate::Proposal> judge(const facts::Facts& facts, Tick& tick, const Change& change,
-                                    bool rates_unchanged) {
-  const gate::Measured measured{.before_seconds = change.before_seconds,
-                                .after_seconds = recent_step_seconds(facts),
-                                .predicted_gain = change.predicted_gain,
-                                .rates_unchanged = rates_unchanged};
+                                    const gate::Measured& measured) {
   if (measured.before_seconds <= 0 || measured.after_seconds <= 0) return std::nullopt;
   const auto step = facts.report->step;
   gate::Clock& clock = clock_of(tick.memory, change);
@@ -200,8 +168,7 @@ std::optional<gate::Proposal> judge(const facts::Facts& facts, Tick& tick, const
   }
   if (of_ranks(change)) show_cooldowns(tick);
   tick.measured_gain_percent = percent(judged.measured_gain);
-  std::string text = gate::outcome_text(change.revision, change.what, measured, judged,
-                                        step - change.applied_step);
+  std::string text = gate::outcome_text(change.revision, change.what, measured, judged);
   if (of_ranks(change)) {
     text += "; next not before " + std::to_string(clock.cooldown.count()) + " s";
   }
@@ -223,27 +190,20 @@ void show_cooldowns(Tick& tick) {
   tick.clocks.replace_cooldown_seconds = seconds(tick.memory.replace.clock);
 }
 
-// The state of the network must be known, because a plan must not be rolled back for steps that a
-// changed network made slow.
 std::optional<gate::Proposal> judge_plan_change(const facts::Facts& facts, Tick& tick) {
   auto& open = tick.memory.plan_change;
   if (!open || open->revision != facts.plan->revision) return std::nullopt;
   if (open->applied_step < 0) open->applied_step = facts.status.plan.applied_step;
-  if (facts.report->step < open->applied_step + facts::kOutcomeSteps || !network_known(facts)) {
-    return std::nullopt;
-  }
-  const Change change = *std::exchange(open, std::nullopt);
-  return judge(facts, tick, change, rates_unchanged(change.rates_before, link_rates(facts)));
+  const auto measured = compare(facts, *open);
+  if (!measured) return std::nullopt;
+  return judge(facts, tick, *std::exchange(open, std::nullopt), *measured);
 }
 
 std::optional<gate::Proposal> judge_ranks_change(const facts::Facts& facts, Tick& tick) {
-  if (!due(facts, tick)) return std::nullopt;
-  const Change change = *std::exchange(tick.memory.ranks_change, std::nullopt);
-  // A slow retry is rolled back even if other links have changed.
-  const bool unchanged =
-      change.kind == Kind::kRetry || (change.kind == Kind::kRepartition &&
-                                      links_unchanged(change.links_before, measured_links(facts)));
-  return judge(facts, tick, change, unchanged);
+  if (!in_force(facts, tick)) return std::nullopt;
+  const auto measured = compare(facts, *tick.memory.ranks_change);
+  if (!measured) return std::nullopt;
+  return judge(facts, tick, *std::exchange(tick.memory.ranks_change, std::nullopt), *measured);
 }
 
 void refused(Memory& memory, const schedule::Plan* plan, std::uint32_t revision) {

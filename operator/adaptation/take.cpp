@@ -4,20 +4,30 @@
 
 #include "operator/adaptation/tick_parts.h"
 #include "operator/facts/measured_times.h"
+#include "operator/facts/planning.h"
 
 namespace weir::adaptation {
 namespace {
 
 using gate::Kind;
 
-Change change_of(const facts::Facts& facts, const gate::Proposal& proposal) {
+// seconds: of a step of the plan in force, where workers send no segment.
+costing::Evidence evidence_of_now(const facts::Facts& facts, double seconds) {
+  std::string why_not;
+  const auto model = model_of(facts, why_not);
+  const planner::Model* known = model ? &*model : nullptr;
+  costing::Evidence told = costing::evidence_of(facts, known, *facts.plan);
+  return told.steps > 0 ? told : costing::estimated(facts, known, seconds, false);
+}
+
+Change change_of(const facts::Facts& facts, const gate::Proposal& proposal, double seconds) {
   Change change;
   change.kind = proposal.kind;
   change.revision = facts.next_revision;
   change.previous = *facts.plan;
   change.offer = proposal.offer.name;
   change.what = proposal.what;
-  change.before_seconds = sampled_step_seconds(facts);
+  change.before = evidence_of_now(facts, seconds);
   change.predicted_gain = proposal.gain;
   change.move_seconds = proposal.move_seconds;
   return change;
@@ -25,8 +35,7 @@ Change change_of(const facts::Facts& facts, const gate::Proposal& proposal) {
 
 void take_retuned(const facts::Facts& facts, Tick& tick, const gate::Proposal& proposal) {
   if (proposal.judged) {
-    tick.memory.plan_change = change_of(facts, proposal);
-    tick.memory.plan_change->rates_before = link_rates(facts);
+    tick.memory.plan_change = change_of(facts, proposal, sampled_step_seconds(facts));
   }
   tick.clocks.retune_last_change = facts.now;  // tune() has started its own clock
   tick.events_of_change.push_back({"Normal", "PlanRetuned", proposal.text, "Adapt"});
@@ -45,10 +54,9 @@ void take_shares(const facts::Facts& facts, Tick& tick, const gate::Proposal& pr
   }
   if (proposal.kind == Kind::kSpec) return;
   if (proposal.judged) {
-    Change& change = memory.plan_change.emplace(change_of(facts, proposal));
+    Change& change =
+        memory.plan_change.emplace(change_of(facts, proposal, recent_step_seconds(facts)));
     if (policy) change.offer = shares::name(shares::Mode::kPartial);
-    change.before_seconds = recent_step_seconds(facts);
-    change.rates_before = link_rates(facts);
   }
   memory.retune.clock.last_change = facts.now;
   memory.retune.last_change_step = facts.report->step;
@@ -68,12 +76,12 @@ void take_ranks(const facts::Facts& facts, Tick& tick, const gate::Proposal& pro
   if (proposal.kind == Kind::kReplace) {
     memory.replace.clock.last_change = tick.clocks.replace_last_change = facts.now;
   }
-  Change& change = memory.ranks_change.emplace(change_of(facts, proposal));
-  change.links_before = measured_links(facts);
+  Change& change =
+      memory.ranks_change.emplace(change_of(facts, proposal, sampled_step_seconds(facts)));
   if (proposal.kind == Kind::kReplace) {
     change.revision = 0;
     change.after = static_cast<std::uint32_t>(facts.status.plan.revision);
-    change.previous.reset();
+    change.can_return = false;
   }
   memory.repartition.candidate.reset();
   memory.plan_change.reset();  // a change of retune cannot be judged any more

@@ -27,6 +27,9 @@ inline void say(Tick& tick, const char* type, const char* reason, std::string no
 bool tiers_above_enabled(const api::JobSpec& spec);  // regroup or replace
 gate::Moment moment_of(const facts::Facts& facts, const Memory& memory);
 
+// compare.cpp. Both plans on the network of now. Nothing = it is too early, or not enough is known.
+std::optional<gate::Measured> compare(const facts::Facts& facts, const Change& change);
+
 // outcome.cpp. Each judges the last change after enough steps. A proposal returns to the plan
 // before.
 std::optional<gate::Proposal> judge_plan_change(const facts::Facts& facts, Tick& tick);

@@ -42,19 +42,9 @@ double usual_rate(const Facts& facts, const estimator::LinkEstimate& link) {
   return planner::link_between(at_start, link.from_node, link.to_node).bytes_per_second;
 }
 
-std::vector<double> link_rates(const Facts& facts) {
-  std::vector<double> rates;
-  for (const auto& link : facts.estimates.links) rates.push_back(link.now);
-  return rates;
-}
-
-std::vector<RememberedLink> measured_links(const Facts& facts) {
-  return seen_links(facts, facts.estimates.links);
-}
-
 std::vector<RememberedLink> carrying_links(const Facts& facts) {
   std::vector<RememberedLink> links = seen_links(facts, facts.estimates.sync_links);
-  const auto between_stages = measured_links(facts);
+  const auto between_stages = seen_links(facts, facts.estimates.links);
   links.insert(links.end(), between_stages.begin(), between_stages.end());  // later ones win
   return links;
 }

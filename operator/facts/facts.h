@@ -82,9 +82,8 @@ double fastest_link(const estimator::Estimates& estimates);  // of Facts
 // default of a link without a probe. For a link between replicas without a baseline, the rate of
 // the fastest link now.
 double usual_rate(const Facts& facts, const estimator::LinkEstimate& link);
-std::vector<double> link_rates(const Facts& facts);  // now, in the order of Estimates::links
-std::vector<RememberedLink> measured_links(const Facts& facts);  // links between stages
-std::vector<RememberedLink> carrying_links(const Facts& facts);  // and links between replicas
+// Links between stages and between replicas, as far as they carry something between nodes.
+std::vector<RememberedLink> carrying_links(const Facts& facts);
 // By stage, the smallest free fraction of a device's memory over all replicas; < 0 = unknown.
 std::vector<double> free_memory(const Facts& facts);
 bool members_live(const Facts& facts, const schedule::Plan& plan);  // all its pods are members

@@ -119,13 +119,13 @@ def take_port(watch, rate):
     slow = [seconds for seconds, of in list(zip(watch.times, watch.revisions))[begin:] if of < revision]
     check(slow, f"no whole step between the slow port and the regroup: {watch.times}, {note}")
     fast = watch.steps("regrouped", 10)
-    outcome = watch.until("regrouped", "event PlanOutcome", lambda: watch.note_of("PlanOutcome", OF_A_TIER), 90)
+    outcome = watch.until("regrouped", "event PlanOutcome", lambda: watch.note_of("PlanOutcome", OF_A_TIER), 150)
     return Regrouped(node, slow, note, fast, outcome)
 
 
 def gains(note):
-    """(predicted, measured) of an event's text, as parts of a step."""
-    shown = (float(re.search(rf"{word} ([+-][\d.]+) %", note).group(1)) / 100 for word in ("predicted", "measured"))
+    """(predicted for the network of now, measured) of an event's text, as parts of a step."""
+    shown = (float(re.search(rf"{word}(?: for this network)? ([+-][\d.]+) %", note).group(1)) / 100 for word in ("predicted", "measured"))
     return tuple(gain / (1 + gain) for gain in shown)  # events show gains in throughput
 
 

@@ -24,11 +24,11 @@ int node_number(const std::string& node) {
 
 }  // namespace
 
-double SimulatedWorkers::node_share(const std::string& node) const {
-  return hazards_.node_share[static_cast<std::size_t>(node_number(node))].at(agenda_.now());
+double SimulatedWorkers::node_share(const std::string& node, double time) const {
+  return hazards_.node_share[static_cast<std::size_t>(node_number(node))].at(time);
 }
-double SimulatedWorkers::slow(const std::string& node) const {
-  return hazards_.slow[static_cast<std::size_t>(node_number(node))].at(agenda_.now());
+double SimulatedWorkers::slow(const std::string& node, double time) const {
+  return hazards_.slow[static_cast<std::size_t>(node_number(node))].at(time);
 }
 
 const schedule::RankPlace& SimulatedWorkers::rank(int replica, int stage) const {
@@ -36,10 +36,52 @@ const schedule::RankPlace& SimulatedWorkers::rank(int replica, int stage) const 
 }
 
 double SimulatedWorkers::forward_seconds(const schedule::Plan& plan,
-                                         const schedule::RankPlace& rank) const {
+                                         const schedule::RankPlace& rank, double time) const {
   const auto& range = plan.stages[static_cast<std::size_t>(rank.stage)];
   return (range.last - range.first + 1) * kLayer * (plan.schedule.micro_batch_size + kOverhead) *
-         slow(rank.node);
+         slow(rank.node, time);
+}
+
+schedule::PipelineModel SimulatedWorkers::pipeline(const schedule::Plan& plan,
+                                                   const std::vector<schedule::RankPlace>& ranks,
+                                                   double time) const {
+  const double bytes = static_cast<double>(kOutputBytes) * plan.schedule.micro_batch_size;
+  schedule::PipelineModel model;
+  for (const auto& rank : ranks) {
+    const double forward = forward_seconds(plan, rank, time);
+    model.stages.push_back({from_seconds(forward), from_seconds(kBackward * forward)});
+  }
+  for (std::size_t s = 0; s + 1 < ranks.size(); ++s) {
+    const double share =
+        std::min(node_share(ranks[s].node, time), node_share(ranks[s + 1].node, time));
+    const double transfer = bytes / (shape_.node_rate * share);
+    model.forward.push_back({.transfer = from_seconds(transfer), .latency = {}, .trace = {}});
+  }
+  model.backward = model.forward;
+  return model;
+}
+
+double SimulatedWorkers::step_during(const schedule::Plan& plan,
+                                     const protocol::Segment& segment) const {
+  double sum = 0;
+  int steps = 0;
+  for (const auto& [step, time] : begun_) {
+    if (step < segment.first_step || step >= segment.first_step + segment.steps) continue;
+    double slowest = 0;
+    for (int p = 0; p < plan.replica_count(); ++p) {
+      std::vector<schedule::RankPlace> ranks(plan.stages.size());
+      for (const auto& rank : plan.ranks) {
+        if (rank.replica == p) ranks[static_cast<std::size_t>(rank.stage)] = rank;
+      }
+      const auto timeline =
+          schedule::simulate(plan.schedule, plan.micro_batches[static_cast<std::size_t>(p)],
+                             pipeline(plan, ranks, time));
+      if (timeline) slowest = std::max(slowest, to_seconds(timeline->step));
+    }
+    sum += slowest;
+    ++steps;
+  }
+  return steps > 0 ? sum / steps : 0;
 }
 
 double SimulatedWorkers::sync_share(int p) const {
@@ -94,19 +136,11 @@ double SimulatedWorkers::step_seconds(int p, const schedule::Plan& plan) {
   const int stages = plan.stage_count();
   const double bytes = static_cast<double>(kOutputBytes) * plan.schedule.micro_batch_size;
   std::vector<double> key{static_cast<double>(plan.revision), static_cast<double>(micro_batches)};
-  schedule::PipelineModel model;
-  for (int s = 0; s < stages; ++s) {
-    const double forward = forward_seconds(plan, rank(p, s));
-    model.stages.push_back({from_seconds(forward), from_seconds(kBackward * forward)});
-    key.push_back(forward);
-  }
-  for (int s = 0; s + 1 < stages; ++s) {
-    const double share = std::min(node_share(rank(p, s).node), node_share(rank(p, s + 1).node));
-    const double transfer = bytes / (shape_.node_rate * share);
-    model.forward.push_back({.transfer = from_seconds(transfer), .latency = {}, .trace = {}});
-    key.push_back(transfer);
-  }
-  model.backward = model.forward;
+  std::vector<schedule::RankPlace> ranks;
+  for (int s = 0; s < stages; ++s) ranks.push_back(rank(p, s));
+  const schedule::PipelineModel model = pipeline(plan, ranks, agenda_.now());
+  for (const auto& stage : model.stages) key.push_back(to_seconds(stage.forward));
+  for (const auto& link : model.forward) key.push_back(to_seconds(link.transfer));
   const auto [known, fresh] = known_.try_emplace(key, 0.0);
   if (fresh) {
     const auto timeline = schedule::simulate(plan.schedule, micro_batches, model);
@@ -133,7 +167,44 @@ double SimulatedWorkers::step_seconds(int p, const schedule::Plan& plan) {
       links_[name].busy += busy;
     }
   }
+  if (!schedule::averages(plan)) tell(p, plan, model);
   return known->second * std::exp(kJitter * random_.normal());
+}
+
+// STATUS of the ranks of a replica.
+void SimulatedWorkers::tell(int p, const schedule::Plan& plan,
+                            const schedule::PipelineModel& model) {
+  constexpr double kNoise = 0.03;  // lognormal, of the time of a step's messages
+  const int micro_batches = plan.micro_batches[static_cast<std::size_t>(p)];
+  const int stages = plan.stage_count();
+  for (int s = 0; s < stages; ++s) {
+    const auto& stage = model.stages[static_cast<std::size_t>(s)];
+    protocol::StageStatus status{.epoch = plan.revision, .replica = p, .stage = s};
+    status.forward_seconds = micro_batches * to_seconds(stage.forward);
+    status.backward_seconds = micro_batches * to_seconds(stage.backward);
+    const auto send = [&](bool forward, int boundary) {
+      const double busy =
+          micro_batches * to_seconds(model.forward[static_cast<std::size_t>(boundary)].transfer);
+      status.sent.push_back({.forward = forward,
+                             .transfers = micro_batches + 1,  // with the header
+                             .timed = micro_batches,
+                             .seconds = busy * std::exp(kNoise * timing_.normal()),
+                             .rtt_seconds = 1e-4});
+    };
+    if (s + 1 < stages) send(true, s);
+    if (s > 0) send(false, s - 1);
+    statuses_.push_back(std::move(status));
+  }
+}
+
+void SimulatedWorkers::tell_step(double seconds) {
+  for (protocol::StageStatus& status : statuses_) {
+    status.step = step_;
+    status.step_seconds = seconds;
+    status.interrupted = first_step_;
+    segments_.on_status(status);
+  }
+  first_step_ = false;
 }
 
 void SimulatedWorkers::count_step(int p, double seconds) {
@@ -158,6 +229,8 @@ void SimulatedWorkers::go_on() {
     replica_counters_.erase(std::prev(replica_counters_.end()));
   }
   newest_.assign(static_cast<std::size_t>(plan_->replica_count()), 0);
+  segments_.follow(&*plan_, generations_);
+  first_step_ = true;
   if (in_groups()) return begin_partial();
   begin_step();
 }
@@ -166,6 +239,9 @@ void SimulatedWorkers::begin_step() {
   std::vector<int> all(static_cast<std::size_t>(plan_->replica_count()));
   std::iota(all.begin(), all.end(), 0);
   double slowest = 0;
+  statuses_.clear();
+  begun_[step_ + 1] = agenda_.now();
+  if (begun_.size() > 2 * coordinator::kSegmentSteps) begun_.erase(begun_.begin());
   for (const int p : all) {
     const double seconds = step_seconds(p, *plan_);
     count_step(p, seconds);
@@ -175,8 +251,10 @@ void SimulatedWorkers::begin_step() {
 }
 
 void SimulatedWorkers::end_step() {
-  newest_.assign(static_cast<std::size_t>(plan_->replica_count()), agenda_.now() - step_began_);
+  const double seconds = agenda_.now() - step_began_;
+  newest_.assign(static_cast<std::size_t>(plan_->replica_count()), seconds);
   add_work(global_batch());
+  tell_step(seconds);
   partial_.exact_step(step_);
   if (committed_) return at_boundary();
   begin_step();

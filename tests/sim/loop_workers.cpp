@@ -59,7 +59,8 @@ SimulatedWorkers::SimulatedWorkers(Agenda& agenda, const Hazards& hazards, JobSh
       shape_(shape),
       seed_(seed),
       random_(seed),
-      partial_(agenda, partial_job()) {}
+      partial_(agenda, partial_job()),
+      timing_(mix_seed(seed, "timing")) {}
 
 void SimulatedWorkers::join(const Process& process) {
   processes_[process.worker] = process;
@@ -119,6 +120,7 @@ void SimulatedWorkers::end(const std::string& uid, bool by_nature) {
     break_generation();
   }
   if (coordinator) {
+    segments_ = {};
     highest_ = applied_ = 0;
     last_switch_.reset();
     committed_.reset();
@@ -319,6 +321,7 @@ void SimulatedWorkers::loaded(const schedule::Plan& plan, double pause, std::int
   recent_.clear();
   rest_ = 0;
   applied_ = plan.revision;
+  ++generations_;
   if (const auto since = std::exchange(committed_at_, std::nullopt)) {
     pause = std::max(pause, agenda_.now() - *since);  // the way to where all met counts
   }
@@ -368,6 +371,8 @@ protocol::Report SimulatedWorkers::report() const {
     out.samples_per_second = static_cast<double>(recent_.size()) * global_batch() / seconds;
   }
   if (in_groups()) out.samples_per_second = partial_.samples_per_second();
+  out.segment = segments_.current();
+  out.previous_segment = segments_.previous();
   for (const auto& [worker, process] : processes_) {
     protocol::MemberReport member;
     member.pod = process.pod;

@@ -19,8 +19,10 @@
 #include "tests/sim/hazards.h"
 #include "tests/sim/loop_partial.h"
 #include "worker/base/random.h"
+#include "worker/coordinator/segment.h"
 #include "worker/protocol/messages.h"
 #include "worker/schedule/plan.h"
+#include "worker/schedule/simulator.h"
 
 namespace weir::sim {
 
@@ -65,6 +67,9 @@ class SimulatedWorkers {
   double last_trained() const { return last_trained_; }  // time
   std::vector<std::string> wrong();                      // broken invariants
   const PartialReplicas& partial() const { return partial_; }
+  // Mean step of a plan, without scatter and sums, had it been in force in the steps of a segment.
+  // 0 = unknown.
+  double step_during(const schedule::Plan& plan, const protocol::Segment& segment) const;
 
   // Counters since the start.
   struct LinkCounter {
@@ -111,16 +116,27 @@ class SimulatedWorkers {
   void met(std::int64_t step);
   void save_later(std::int64_t soonest);
   void count_step(int p, double seconds);
+  void tell(int p, const schedule::Plan& plan, const schedule::PipelineModel& model);
+  void tell_step(double seconds);
   double newest_step(const std::string& uid) const;
   void add_work(int samples);
   double step_seconds(int p, const schedule::Plan& plan);
-  double node_share(const std::string& node) const;
-  double slow(const std::string& node) const;
+  double node_share(const std::string& node) const { return node_share(node, agenda_.now()); }
+  double node_share(const std::string& node, double time) const;
+  double slow(const std::string& node, double time) const;
   double sum_seconds();
   double sync_seconds(const std::vector<int>& replicas) const;
   double sync_share(int p) const;
   // Of a micro-batch.
-  double forward_seconds(const schedule::Plan& plan, const schedule::RankPlace& rank) const;
+  double forward_seconds(const schedule::Plan& plan, const schedule::RankPlace& rank) const {
+    return forward_seconds(plan, rank, agenda_.now());
+  }
+  double forward_seconds(const schedule::Plan& plan, const schedule::RankPlace& rank,
+                         double time) const;
+  // ranks: of one replica, by stage.
+  schedule::PipelineModel pipeline(const schedule::Plan& plan,
+                                   const std::vector<schedule::RankPlace>& ranks,
+                                   double time) const;
   const schedule::RankPlace& rank(int replica, int stage) const;
   int global_batch() const {
     return shape_.replicas * shape_.micro_batches * shape_.micro_batch_size;
@@ -158,6 +174,12 @@ class SimulatedWorkers {
   std::vector<double> newest_;  // of each replica's last step, its waiting included
   PartialReplicas partial_;
   std::map<std::vector<double>, double> known_;  // step times of this plan
+  coordinator::Segments segments_;
+  std::vector<protocol::StageStatus> statuses_;  // of the step under way
+  std::map<std::int64_t, double> begun_;         // when the newest steps began
+  Random timing_;                                // noise of the times of messages
+  int generations_ = 0;
+  bool first_step_ = true;  // of a plan
 
   std::map<LinkName, LinkCounter> links_;
   std::map<std::pair<std::string, int>, OpCounter> ops_;

@@ -42,8 +42,10 @@ LoopCase random_case(std::uint64_t seed) {
 WholeLoop::WholeLoop(const LoopCase& one, const std::string& mode, std::uint64_t seed)
     : case_(one),
       seed_(seed),
-      hazards_(
-          random_hazards(seed, {.nodes = one.shape.workers * one.shape.replicas + one.spare_nodes,
+      hazards_(one.hazards
+                   ? *one.hazards
+                   : random_hazards(
+                         seed, {.nodes = one.shape.workers * one.shape.replicas + one.spare_nodes,
                                 .workers = one.shape.workers * one.shape.replicas,
                                 .horizon = one.horizon})),
       workers_(agenda_, hazards_, one.shape, seed),
@@ -184,6 +186,7 @@ void WholeLoop::before_pass(const reconcile::Outcome& outcome) {
   }
   for (const api::Event& event : outcome.events) {
     log_.push_back(at() + event.reason + ": " + event.note);
+    if (event.reason == "PlanOutcome") note_outcome(event.note);
   }
   if (outcome.requeue && outcome.requeue->count() <= 0) fail("a requeue that does not wait");
   if (!outcome.status) return;
@@ -196,7 +199,29 @@ void WholeLoop::before_pass(const reconcile::Outcome& outcome) {
     if (condition.type == "Failed" && condition.status == "True") {
       fail("the job failed: " + condition.message);
     }
+    if (condition.type == "Degraded" && condition.status == "True") ++degraded_;
   }
+}
+
+void WholeLoop::note_outcome(const std::string& note) {
+  const auto& report = world_.report->body;
+  const auto number_after = [&](const std::string& words) {
+    const auto found = note.find(words);
+    return found == std::string::npos ? 0.0 : std::stod(note.substr(found + words.size()));
+  };
+  const auto revision = static_cast<std::uint32_t>(number_after("revision "));
+  const auto now = std::ranges::find(plans_, revision, &schedule::Plan::revision);
+  if (!report.segment || !report.previous_segment || now == plans_.end()) return;
+  const auto before =
+      std::ranges::find(plans_, report.previous_segment->revision, &schedule::Plan::revision);
+  if (before == plans_.end()) return;
+  const double with = workers_.step_during(*now, *report.segment);
+  const double without = workers_.step_during(*before, *report.segment);
+  if (with <= 0 || without <= 0) return;
+  outcomes_.push_back({.time = agenda_.now(),
+                       .told = number_after("measured ") / 100,
+                       .truth = without / with - 1,
+                       .note = note});
 }
 
 void WholeLoop::check_plan(const schedule::Plan& plan) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -25,7 +26,8 @@ struct LoopCase {
   bool replaces = false;  // tier replace is enabled
   bool regroups = true;
   std::string sync_mode = "Exact";
-  double horizon = 3600;  // seconds
+  double horizon = 3600;                // seconds
+  std::optional<Hazards> hazards = {};  // unset: random ones
 };
 LoopCase random_case(std::uint64_t seed);
 
@@ -46,6 +48,16 @@ class WholeLoop {
   const PartialReplicas& partial() const { return workers_.partial(); }
   int replaced() const { return world_.event_count("WorkerReplaced"); }
 
+  // What PlanOutcome told of a change, and what it truly gained in the steps that were judged.
+  struct Outcome {
+    double time = 0;
+    double told = 0, truth = 0;
+    std::string note;
+  };
+  const std::vector<Outcome>& outcomes() const { return outcomes_; }
+  int degraded() const { return degraded_; }  // passes in which condition Degraded was True
+  const std::vector<double>& plan_times() const { return plan_times_; }
+
   static constexpr double kSampled = 5;  // seconds between two entries of work()
 
  private:
@@ -64,6 +76,7 @@ class WholeLoop {
   bool healthy(const std::string& uid) const;
   void fail(const std::string& what) { wrong_.push_back(at() + what); }
   std::string at() const;
+  void note_outcome(const std::string& note);
 
   const LoopCase case_;
   const std::uint64_t seed_;
@@ -82,6 +95,8 @@ class WholeLoop {
   double calm_since_ = 0;
   std::vector<double> work_;
   std::vector<std::string> wrong_, log_;
+  std::vector<Outcome> outcomes_;
+  int degraded_ = 0;
 };
 
 }  // namespace weir::sim

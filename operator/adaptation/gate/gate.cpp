@@ -12,6 +12,8 @@ namespace weir::gate {
 namespace {
 
 constexpr double kMissedPart = 1.0 / 3;  // least part of the promised time to be saved
+constexpr double kMissedErrors = 2;      // standard errors by which a missed gain is certain
+constexpr double kCertain = 1.28;        // standard errors: 80 % on both sides, 90 % on one
 constexpr std::chrono::seconds kMostCooldown{3600};
 // Time within which a cost must be repaid if weir.dev/replan waives the
 // cooldown.
@@ -60,10 +62,22 @@ std::string objection(const Offer& offer, const Moment& moment, const Rules& rul
   return wait.empty() ? cost_objection(offer, moment, rules, clock) : wait;
 }
 
-Verdict verdict_of(const Measured& measured, double gain) {
-  if (measured.after_seconds > measured.before_seconds * (1 + kSlower)) return Verdict::kRollback;
-  const bool missed = saved_part(gain) < saved_part(measured.predicted_gain) * kMissedPart;
-  return missed ? Verdict::kMissed : Verdict::kKeep;
+double promised(const Measured& measured) {
+  return saved_part(measured.predicted_now.value_or(measured.predicted_gain));
+}
+
+Verdict verdict_of(const Measured& measured, double gain, double error) {
+  const bool fell = gain < -kSlower && gain + kCertain * error < 0;
+  if (fell && measured.can_return) return Verdict::kRollback;
+  const double saved = saved_part(gain);
+  const double saved_error = measured.error / (1 + gain);
+  const bool less = saved < kMissedPart * promised(measured) &&
+                    promised(measured) - saved > kMissedErrors * saved_error;
+  return fell || less ? Verdict::kMissed : Verdict::kKeep;
+}
+
+std::string signed_percent(double fraction) {
+  return (fraction >= 0 ? "+" : "") + percent(fraction);
 }
 
 std::chrono::seconds next_cooldown(Verdict verdict, const Rules& rules, const Clock& clock) {
@@ -152,12 +166,8 @@ Judged judge(const Measured& measured, const std::string& offer, std::int64_t st
   Judged result{.verdict = Verdict::kKeep, .measured_gain = 0, .clock = clock, .record = record};
   if (measured.before_seconds <= 0 || measured.after_seconds <= 0) return result;
   result.measured_gain = throughput_gain(measured.before_seconds, measured.after_seconds);
-  const bool missed_only = rules.when_rates_changed == Rules::Changed::kMissedOnly;
-  if (!measured.rates_unchanged && !missed_only) return result;
-  result.verdict = verdict_of(measured, result.measured_gain);
-  if (result.verdict == Verdict::kRollback && !measured.rates_unchanged) {
-    result.verdict = Verdict::kMissed;
-  }
+  result.gain_error = (1 + result.measured_gain) * measured.error;
+  result.verdict = verdict_of(measured, result.measured_gain, result.gain_error);
   if (result.verdict == Verdict::kRollback) {
     result.record.quarantine[offer] = step + kQuarantineSteps;
     nothing_offered(result.record);
@@ -167,17 +177,26 @@ Judged judge(const Measured& measured, const std::string& offer, std::int64_t st
 }
 
 std::string outcome_text(std::int64_t revision, const std::string& what, const Measured& measured,
-                         const Judged& judged, std::int64_t steps) {
+                         const Judged& judged) {
+  const std::string against =
+      measured.restated ? "the plan before as simulated on this network"
+                        : std::to_string(measured.before_steps) +
+                              (measured.predicted_now ? " on the same network" : " before");
+  const std::string promise =
+      measured.predicted_now
+          ? "for this network " + signed_percent(*measured.predicted_now) + " %, when decided "
+          : "";
   return "revision " + std::to_string(revision) + (what.empty() ? "" : " (" + what + ")") +
-         ": measured " + (judged.measured_gain >= 0 ? "+" : "") + percent(judged.measured_gain) +
-         " % over " + std::to_string(steps) + " steps (predicted +" +
-         percent(measured.predicted_gain) + " %), step " + number(measured.before_seconds, 2) +
-         " s -> " + number(measured.after_seconds, 2) + " s";
+         ": measured " + signed_percent(judged.measured_gain) + " % (+-" +
+         percent(judged.gain_error) + ") over " + std::to_string(measured.after_steps) +
+         " steps against " + against + "; predicted " + promise +
+         signed_percent(measured.predicted_gain) + " %; step " +
+         number(measured.before_seconds, 2) + " s -> " + number(measured.after_seconds, 2) + " s";
 }
 
 std::string missed_text(const Measured& measured, const Judged& judged) {
-  return "measured gain " + percent(judged.measured_gain) + " %, predicted " +
-         percent(measured.predicted_gain) + " %";
+  return "measured gain " + percent(judged.measured_gain) + " % (+-" + percent(judged.gain_error) +
+         "), predicted " + percent(measured.predicted_now.value_or(measured.predicted_gain)) + " %";
 }
 
 }  // namespace weir::gate

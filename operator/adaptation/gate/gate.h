@@ -29,12 +29,6 @@ struct Rules {
   // The cost must be repaid within one cooldown, and the loss since the last
   // action must reach it (ski rental).
   bool must_repay = false;
-  // If link rates have changed, the plan before would have another time now,
-  // too.
-  enum class Changed : unsigned char {
-    kNothingLearnt,  // no verdict, and the cooldown stays
-    kMissedOnly      // slower steps count as a missed gain
-  } when_rates_changed = Changed::kNothingLearnt;
 };
 
 // For changes that cost time once and gain some in each step. asked: weir.dev/replan waives the
@@ -46,8 +40,7 @@ constexpr Rules costly_rules(int min_gain_percent, int cooldown_seconds, bool as
           .same_offer = true,
           .cooldown = std::chrono::seconds(asked ? 0 : cooldown_seconds),
           .steps_between = kStepsBetween,
-          .must_repay = true,
-          .when_rates_changed = Rules::Changed::kMissedOnly};
+          .must_repay = true};
 }
 
 // When a tier of the spec has changed something last, and how long it rests.
@@ -106,29 +99,35 @@ void end_quarantine(Record& record, std::int64_t step);
 // A new leader takes from status what its clock does not know.
 void resume(Clock& clock, std::optional<SystemTime> last_change, int cooldown_seconds);
 
-// Outcome of a change, measured after ten steps.
+// Outcome of a change: both plans on the network of now (README "Outcome").
 struct Measured {
-  double before_seconds = 0, after_seconds = 0, predicted_gain = 0;
-  bool rates_unchanged = false;
+  double before_seconds = 0, after_seconds = 0;  // steps of the plan before and of the new one
+  double error = 0;                              // standard error of their ratio, relative
+  int before_steps = 0, after_steps = 0;         // that were measured
+  double predicted_gain = 0;                     // when the change was decided
+  std::optional<double> predicted_now;           // for the network of now
+  bool restated = false;   // before_seconds is simulated: the plan before was hardly measured
+  bool can_return = true;  // there is a way back
 };
 enum class Verdict : unsigned char { kKeep, kMissed, kRollback };
 struct Judged {
   Verdict verdict = Verdict::kKeep;
   double measured_gain = 0;  // of throughput
+  double gain_error = 0;     // its standard error
   Clock clock;
   Record record;
 };
-// If steps are slower by more than 3 % at unchanged rates, the verdict is a
-// rollback, and the offer is kept out for 100 steps. If less than a third of
-// the promised time was saved, the gain is missed. Both double the cooldown; a
-// kept promise halves it.
+// If throughput has fallen by more than 3 %, and certainly fallen (80 %), the verdict is a
+// rollback, and the offer is kept out for 100 steps. If less than a third of the promised time was
+// saved, by more than two standard errors, the gain is missed. Both double the cooldown; a kept
+// promise halves it.
 Judged judge(const Measured& measured, const std::string& offer, std::int64_t step,
              const Rules& rules, const Clock& clock, const Record& record);
 
 // Texts of event PlanOutcome and of Degraded/PredictedGainMissed. what: the
 // change, may be empty.
 std::string outcome_text(std::int64_t revision, const std::string& what, const Measured& measured,
-                         const Judged& judged, std::int64_t steps);
+                         const Judged& judged);
 std::string missed_text(const Measured& measured, const Judged& judged);
 
 }  // namespace weir::gate

@@ -30,8 +30,7 @@ inline constexpr gate::Rules kRules{.least_gain = 0.03,
                                     .same_offer = false,
                                     .cooldown = std::chrono::seconds(60),
                                     .steps_between = gate::kStepsBetween,
-                                    .must_repay = false,
-                                    .when_rates_changed = gate::Rules::Changed::kNothingLearnt};
+                                    .must_repay = false};
 
 struct Settings {
   gate::Rules rules = kRules;  // with the least gain and the cooldown of the spec

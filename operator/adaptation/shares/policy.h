@@ -50,8 +50,7 @@ constexpr gate::Rules rules(double least_gain, std::chrono::seconds cooldown) {
           .same_offer = false,
           .cooldown = cooldown,
           .steps_between = gate::kStepsBetween,
-          .must_repay = false,
-          .when_rates_changed = gate::Rules::Changed::kNothingLearnt};
+          .must_repay = false};
 }
 
 // A tier of spec.adaptation and its state.

@@ -89,7 +89,7 @@ def test_a_regroup_that_does_not_help_is_judged_and_not_repeated(namespace):
     lab.wait_until("it is applied", lambda: lab.plan_of(lab.job(namespace, name)).get("appliedRevision") == lab.plan_of(lab.job(namespace, name))["revision"], 60)
     lab.clear_links(*jobs.NODES)
     shape_a_middle_node(namespace, name)
-    lab.wait_until("event PlanOutcome of the tier", lambda: [e for e in lab.events(namespace, "PlanOutcome", name) if live.OF_A_TIER in e["note"]], 120)
+    lab.wait_until("event PlanOutcome of the tier", lambda: [e for e in lab.events(namespace, "PlanOutcome", name) if live.OF_A_TIER in e["note"]], 240)
     seconds = lab.wait_until("a doubled cooldown", lambda: lab.job(namespace, name)["status"]["adaptation"]["regroup"].get("cooldownSeconds", 0) >= 2 * COOLDOWN, 30)
     count = len(regroups(namespace, name)) + len(lab.events(namespace, "PlanRolledBack", name))
     changed = datetime.datetime.fromisoformat(lab.job(namespace, name)["status"]["adaptation"]["regroup"]["lastChangeTime"])

@@ -65,7 +65,7 @@ def test_a_slow_path_between_replicas_becomes_one_between_stages(namespace):
     before, after = statistics.median(slow), statistics.median(fast)
     check(after <= SHARE * before, f"a step takes {after:.2f} s, before {before:.2f} s ({note})")
     predicted, measured = live.gains(outcome)
-    check(measured >= predicted * 2 / 3, f"less than was promised: {outcome}")   # rates are means: those before the tenant came count, too
+    check(measured >= predicted * 2 / 3, f"less than was promised: {outcome}")
     return f"{statistics.median(quiet):.2f} s, racks apart {before:.2f} s, roles changed {after:.2f} s; {note}; {outcome}"
 
 

@@ -20,8 +20,7 @@ const Rules kRules{.least_gain = 0.10,
                    .same_offer = true,
                    .cooldown = 600s,
                    .steps_between = 8,
-                   .must_repay = true,
-                   .when_rates_changed = Rules::Changed::kMissedOnly};
+                   .must_repay = true};
 
 Rules with_gain(double least) {
   Rules rules = kRules;
@@ -175,20 +174,19 @@ TEST(Gate, UnknownTimesOfferNothing) {
 }
 
 TEST(GateOutcome, SlowerIsRolledBackKeptOutAndDoublesTheCooldown) {
-  const auto judged = judge(
-      {.before_seconds = 1, .after_seconds = 1.04, .predicted_gain = 0.3, .rates_unchanged = true},
-      "3 stages", 50, kRules, {}, {});
+  const auto judged = judge({.before_seconds = 1, .after_seconds = 1.04, .predicted_gain = 0.3},
+                            "3 stages", 50, kRules, {}, {});
   EXPECT_EQ(judged.verdict, Verdict::kRollback);
   EXPECT_EQ(judged.record.quarantine.at("3 stages"), 150);
   EXPECT_EQ(judged.clock.cooldown, 1200s);
 }
 
-TEST(GateOutcome, AMissedGainIsKeptAndDoublesTheCooldownAtAnyRates) {
-  for (const bool unchanged : {true, false}) {
+TEST(GateOutcome, AMissedGainIsKeptAndDoublesTheCooldownWithAndWithoutAWayBack) {
+  for (const bool can_return : {true, false}) {
     const auto judged = judge({.before_seconds = 1,
-                               .after_seconds = unchanged ? 0.95 : 1.5,
+                               .after_seconds = can_return ? 0.95 : 1.5,
                                .predicted_gain = 0.3,
-                               .rates_unchanged = unchanged},
+                               .can_return = can_return},
                               "3 stages", 50, kRules, {.last_change = {}, .cooldown = 2000s}, {});
     EXPECT_EQ(judged.verdict, Verdict::kMissed);
     EXPECT_EQ(judged.clock.cooldown, 3600s);  // the cap
@@ -197,8 +195,7 @@ TEST(GateOutcome, AMissedGainIsKeptAndDoublesTheCooldownAtAnyRates) {
 }
 
 TEST(GateOutcome, AHitHalvesTheCooldownDownToTheSetting) {
-  const Measured hit{
-      .before_seconds = 1, .after_seconds = 0.75, .predicted_gain = 0.3, .rates_unchanged = true};
+  const Measured hit{.before_seconds = 1, .after_seconds = 0.75, .predicted_gain = 0.3};
   auto judged = judge(hit, "3 stages", 50, kRules, {.last_change = {}, .cooldown = 2400s}, {});
   EXPECT_EQ(judged.verdict, Verdict::kKeep);
   EXPECT_EQ(judged.clock.cooldown, 1200s);

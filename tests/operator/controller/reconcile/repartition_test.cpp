@@ -143,7 +143,8 @@ TEST(Regroup, ThatDoesNotHelpIsJudgedAndNotRepeatedWithinTheDoubledCooldown) {
   const auto regrouped = job.world.job.status.plan.revision;
   for (int i = 0; i < 12; ++i) job.world.steps(1, 0.98 * before);  // hardly faster
   EXPECT_THAT(job.world.last_note("PlanOutcome"), HasSubstr("measured +2.0 %"));
-  EXPECT_EQ(job.world.job.status.regroup_cooldown_seconds, 1200);
+  EXPECT_EQ(job.world.job.status.regroup_cooldown_seconds, 1200)
+      << job.world.last_note("PlanOutcome");
   job.shape(job.node_of_stage(1));
   const auto since = job.world.now;
   while (job.world.now - since < 1100s) job.train(1);
@@ -159,7 +160,8 @@ TEST(Regroup, IsJudgedByANewLeaderWithTheCooldownsOfStatus) {
   job.world.adaptation = {};
   for (int i = 0; i < 14; ++i) job.world.steps(1, 0.98 * before);  // hardly faster
   ASSERT_EQ(job.world.event_count("PlanOutcome"), 1);
-  EXPECT_EQ(job.world.job.status.regroup_cooldown_seconds, 2400);
+  EXPECT_EQ(job.world.job.status.regroup_cooldown_seconds, 2400)
+      << job.world.last_note("PlanOutcome");
   EXPECT_EQ(job.world.job.status.replace_cooldown_seconds, 700);
 }
 

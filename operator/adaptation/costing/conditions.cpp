@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/adaptation/costing/conditions.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <vector>
+
+#include "operator/adaptation/costing/exposed_sync.h"
+#include "operator/adaptation/costing/input.h"
+#include "operator/facts/measured_times.h"
+#include "operator/facts/planning.h"
+#include "operator/planner/model/stage_costs.h"
+#include "worker/base/median.h"
+#include "worker/base/units.h"
+#include "worker/schedule/simulator.h"
+
+namespace weir::costing {
+namespace {
+
+using Place = std::pair<int, int>;  // replica and stage
+
+constexpr int kMostSteps = 64;          // of a segment
+constexpr double kMostSeconds = 1e6;    // of anything that a segment tells
+constexpr double kMostRate = 1e13;      // bytes per second
+constexpr double kAssumedError = 0.01;  // of a mean without a known scatter
+
+bool plausible(double seconds) {
+  return std::isfinite(seconds) && seconds >= 0 && seconds <= kMostSeconds;
+}
+
+std::map<Place, const schedule::RankPlace*> places_of(const schedule::Plan& plan) {
+  std::map<Place, const schedule::RankPlace*> places;
+  for (const auto& rank : plan.ranks) places[{rank.replica, rank.stage}] = &rank;
+  return places;
+}
+
+// Times of the ops as the plan runs them: split backwards take both parts.
+std::pair<double, double> profiled(const schedule::StageTime& stage, const schedule::Plan& plan) {
+  const auto backward =
+      plan.schedule.split ? stage.backward_input + stage.backward_weights : stage.backward;
+  return {to_seconds(stage.forward), to_seconds(backward)};
+}
+
+// Usual rate of a link between two nodes, as far as it is known.
+double usual_between(const facts::Facts& facts, const planner::Cluster& cluster,
+                     const std::string& from, const std::string& to) {
+  for (const auto& link : facts.estimates.links) {
+    if (link.from_node == from && link.to_node == to) return usual_rate(facts, link);
+  }
+  return planner::link_between(cluster, from, to).bytes_per_second;
+}
+
+void take_links(const facts::Facts& facts, const protocol::Segment& segment,
+                const schedule::Plan& plan, const planner::Cluster& cluster,
+                const planner::PipelineCosts& costs, Conditions& conditions) {
+  const auto places = places_of(plan);
+  for (const protocol::SegmentLink& link : segment.links) {
+    const auto before = places.find({link.replica, link.boundary});
+    const auto behind = places.find({link.replica, link.boundary + 1});
+    const auto boundary = static_cast<std::size_t>(link.boundary);
+    const bool known = link.boundary >= 0 && before != places.end() && behind != places.end() &&
+                       boundary < costs.boundary_bytes.size() && plausible(link.seconds) &&
+                       plausible(link.latency_seconds);
+    if (!known || link.timed < 0 || link.transfers < link.timed || link.transfers == 0) continue;
+    const std::string& from = (link.forward ? before : behind)->second->node;
+    const std::string& to = (link.forward ? behind : before)->second->node;
+    const bool timed = 2 * link.timed >= link.transfers && link.seconds > 0;
+    const double rate = timed ? static_cast<double>(costs.boundary_bytes[boundary]) / link.seconds
+                              : usual_between(facts, cluster, from, to);
+    if (rate <= 0) continue;
+    conditions.links[{from, to}] = {.bytes_per_second = std::min(rate, kMostRate),
+                                    .latency_seconds = link.latency_seconds};
+  }
+}
+
+void take_ranks(const protocol::Segment& segment, const schedule::Plan& plan,
+                const planner::Model& model, const planner::Cluster& cluster,
+                Conditions& conditions) {
+  const auto places = places_of(plan);
+  std::map<int, planner::PipelineCosts> costs;  // replicas may be of other devices
+  for (const protocol::SegmentRank& rank : segment.ranks) {
+    const auto place = places.find({rank.replica, rank.stage});
+    const bool known = place != places.end() && rank.stage >= 0 &&
+                       plausible(rank.forward_seconds) && plausible(rank.backward_seconds);
+    if (!known) continue;
+    const auto [own, fresh] = costs.try_emplace(rank.replica);
+    if (fresh) {
+      own->second = planner::costs_of(model, cluster, facts::of_replica(plan, rank.replica));
+    }
+    const auto s = static_cast<std::size_t>(rank.stage);
+    if (s >= own->second.stages.size()) continue;
+    const auto [forward, backward] = profiled(own->second.stages[s], plan);
+    if (forward <= 0 || backward <= 0) continue;
+    if (rank.forward_seconds <= 0 || rank.backward_seconds <= 0) continue;
+    conditions.slowness[place->second->pod] = {rank.forward_seconds / forward,
+                                               rank.backward_seconds / backward};
+  }
+}
+
+const protocol::Segment* segment_of(const facts::Facts& facts, std::uint32_t revision) {
+  if (facts.report == nullptr) return nullptr;
+  for (const auto* segment : {&facts.report->segment, &facts.report->previous_segment}) {
+    if (*segment && (*segment)->revision == revision) return &**segment;
+  }
+  return nullptr;
+}
+
+// The lower median, since few devices are slow.
+std::pair<double, double> usual_slowness(const Conditions& conditions) {
+  if (conditions.slowness.empty()) return {1, 1};
+  std::vector<std::pair<double, double>> all;
+  for (const auto& [pod, factors] : conditions.slowness) all.push_back(factors);
+  const auto middle = all.begin() + static_cast<std::ptrdiff_t>((all.size() - 1) / 2);
+  std::ranges::nth_element(all, middle);
+  return *middle;
+}
+
+std::vector<schedule::StageTime> slowed(std::vector<schedule::StageTime> stages,
+                                        const schedule::Plan& one, const Conditions& conditions) {
+  const auto usual = usual_slowness(conditions);
+  for (const auto& rank : one.ranks) {
+    const auto own = conditions.slowness.find(rank.pod);
+    const auto [forward, backward] = own != conditions.slowness.end() ? own->second : usual;
+    auto& stage = stages[static_cast<std::size_t>(rank.stage)];
+    for (const auto time : kStageTimes) {
+      const double factor = time == &schedule::StageTime::forward ? forward : backward;
+      stage.*time = from_seconds(to_seconds(stage.*time) * factor);
+    }
+  }
+  return stages;
+}
+
+}  // namespace
+
+Evidence evidence_of(const facts::Facts& facts, const planner::Model* model,
+                     const schedule::Plan& plan) {
+  const protocol::Segment* segment = segment_of(facts, plan.revision);
+  if (segment == nullptr || segment->steps < 2 || segment->steps > kMostSteps) return {};
+  if (!plausible(segment->step_seconds) || !plausible(segment->step_error)) return {};
+  if (segment->step_seconds <= 0) return {};
+  Evidence evidence{.steps = segment->steps,
+                    .step_seconds = segment->step_seconds,
+                    .step_error = segment->step_error,
+                    .conditions = {}};
+  if (model == nullptr) return evidence;
+  const planner::Cluster cluster = cluster_of(facts);
+  const auto costs = planner::costs_of(*model, cluster, plan);
+  if (costs.stages.size() != plan.stages.size()) return evidence;
+  take_links(facts, *segment, plan, cluster, costs, evidence.conditions);
+  take_ranks(*segment, plan, *model, cluster, evidence.conditions);
+  return evidence;
+}
+
+Evidence estimated(const facts::Facts& facts, const planner::Model* model, double seconds,
+                   bool newest) {
+  if (seconds <= 0) return {};
+  Evidence evidence{.steps = facts::kOutcomeSteps,
+                    .step_seconds = seconds,
+                    .step_error = kAssumedError * seconds,
+                    .conditions = {}};
+  for (const auto& link : facts.estimates.links) {
+    const double rate = newest || link.mean <= 0 ? link.now : link.mean;
+    if (rate <= 0) continue;
+    evidence.conditions.links[{link.from_node, link.to_node}] = {.bytes_per_second = rate};
+  }
+  if (model == nullptr) return evidence;
+  const planner::Cluster cluster = cluster_of(facts);
+  for (int r = 0; r < facts.plan->replica_count(); ++r) {
+    const auto one = facts::of_replica(*facts.plan, r);
+    const auto costs = planner::costs_of(*model, cluster, one);
+    const auto measured = stage_times(facts, one, costs);
+    for (const auto& rank : one.ranks) {
+      const auto s = static_cast<std::size_t>(rank.stage);
+      if (s >= costs.stages.size()) return evidence;
+      const auto [forward, backward] = profiled(costs.stages[s], one);
+      const auto [taken_forward, taken_backward] = profiled(measured[s], one);
+      if (forward <= 0 || backward <= 0) continue;
+      evidence.conditions.slowness[rank.pod] = {taken_forward / forward, taken_backward / backward};
+    }
+  }
+  return evidence;
+}
+
+void complete(Conditions& own, const Conditions& other) {
+  for (const auto& [nodes, link] : other.links) own.links.try_emplace(nodes, link);
+  for (const auto& [pod, factors] : other.slowness) own.slowness.try_emplace(pod, factors);
+}
+
+bool covers(const Conditions& conditions, const schedule::Plan& plan) {
+  constexpr std::size_t kMostTold = 256;  // links of a segment; the others are quick
+  if (conditions.links.size() >= kMostTold) return true;
+  const auto places = places_of(plan);
+  return std::ranges::all_of(places, [&](const auto& entry) {
+    const auto next = places.find({entry.first.first, entry.first.second + 1});
+    if (next == places.end()) return true;
+    const std::string &here = entry.second->node, &there = next->second->node;
+    return conditions.links.contains({here, there}) && conditions.links.contains({there, here});
+  });
+}
+
+double step_under(const Conditions& conditions, const facts::Facts& facts,
+                  const planner::Model& model, const schedule::Plan& plan) {
+  const planner::Cluster cluster = cluster_of(facts);
+  const auto link_of = [&](const std::string& from, const std::string& to,
+                           std::int64_t bytes) -> schedule::LinkModel {
+    const auto known = conditions.links.find({from, to});
+    const bool measured = known != conditions.links.end();
+    const double rate =
+        measured ? known->second.bytes_per_second : usual_between(facts, cluster, from, to);
+    const double latency = measured && known->second.latency_seconds > 0
+                               ? known->second.latency_seconds
+                               : to_seconds(planner::link_between(cluster, from, to).latency);
+    return {
+        from_seconds(rate > 0 ? static_cast<double>(bytes) / rate : 0), from_seconds(latency), {}};
+  };
+  double slowest = 0, all = 0, paced = 0;  // paced: micro-batches per second
+  std::vector<schedule::StageTime> longest;
+  for (int r = 0; r < plan.replica_count(); ++r) {
+    const auto one = facts::of_replica(plan, r);
+    const auto costs = planner::costs_of(model, cluster, one);
+    if (costs.stages.size() != plan.stages.size() || one.ranks.size() != plan.stages.size()) {
+      return 0;
+    }
+    std::vector<std::string> nodes(plan.stages.size());
+    for (const auto& rank : one.ranks) nodes[static_cast<std::size_t>(rank.stage)] = rank.node;
+    schedule::PipelineModel pipeline;
+    pipeline.stages = slowed(costs.stages, one, conditions);
+    for (std::size_t b = 0; b < costs.boundary_bytes.size(); ++b) {
+      pipeline.forward.push_back(link_of(nodes[b], nodes[b + 1], costs.boundary_bytes[b]));
+      pipeline.backward.push_back(link_of(nodes[b + 1], nodes[b], costs.boundary_bytes[b]));
+    }
+    const int share = plan.micro_batches[static_cast<std::size_t>(r)];
+    const auto timeline = schedule::simulate(plan.schedule, share, pipeline);
+    if (!timeline || timeline->step.count() <= 0) return 0;
+    const double own = to_seconds(timeline->step);
+    slowest = std::max(slowest, own);
+    all += share;
+    paced += share / own;
+    if (longest.empty()) longest = pipeline.stages;
+    for (std::size_t s = 0; s < longest.size(); ++s) {
+      longest[s].backward = std::max(longest[s].backward, pipeline.stages[s].backward);
+    }
+  }
+  if (schedule::averages(plan)) return all / paced;
+  return slowest + modelled_exposed_sync(plan, model, sum_links(facts, cluster), longest);
+}
+
+}  // namespace weir::costing

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Network and devices as they were while one plan ran: the same conditions can be simulated with
+// any plan, so two plans can be compared although the network has moved between them. Pure.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "operator/facts/facts.h"
+#include "operator/planner/model/model.h"
+#include "worker/protocol/messages.h"
+#include "worker/schedule/plan.h"
+
+namespace weir::costing {
+
+struct Conditions {
+  struct Link {
+    double bytes_per_second = 0, latency_seconds = 0;
+  };
+  // From node to node. A link of which less than half of the messages could be timed is fast; it
+  // has its usual rate.
+  std::map<std::pair<std::string, std::string>, Link> links;
+  // Times of forward and backward over those of the profile, by pod.
+  std::map<std::string, std::pair<double, double>> slowness;
+};
+
+// The steps of one plan, and the conditions while it ran them.
+struct Evidence {
+  int steps = 0;                            // 0 = nothing was measured
+  double step_seconds = 0, step_error = 0;  // mean and its standard error
+  Conditions conditions;
+};
+
+// The segment of this plan in the report: untrusted, so what cannot be is left out. Nothing without
+// a segment of this plan. model: null = its profile is unknown, so the conditions stay unknown,
+// too.
+Evidence evidence_of(const facts::Facts& facts, const planner::Model* model,
+                     const schedule::Plan& plan);
+// Where workers send no segment: of the plan in force, from the estimates of its links and devices.
+// seconds: of a step, mean of the last ones. newest: the rates of now, not their mean over the
+// samples from which steps are predicted.
+Evidence estimated(const facts::Facts& facts, const planner::Model* model, double seconds,
+                   bool newest);
+
+// Takes from `other` what `own` does not know.
+void complete(Conditions& own, const Conditions& other);
+// Whether all links of the plan are known.
+bool covers(const Conditions& conditions, const schedule::Plan& plan);
+
+// Seconds of a simulated step of the plan under these conditions; 0 = unknown. Links that are not
+// known have their usual rates, pods the usual slowness.
+double step_under(const Conditions& conditions, const facts::Facts& facts,
+                  const planner::Model& model, const schedule::Plan& plan);
+
+}  // namespace weir::costing
