@@ -58,7 +58,7 @@ Outcome open_device(State& state) {
   return std::nullopt;
 }
 
-// A folder of Hugging Face also says the vocabulary and the model's name.
+// A folder of Hugging Face also says the vocabulary.
 Result<std::shared_ptr<const stage::LayerSource>> open_folder(Options& o) {
   const std::string folder = o.folder();
   auto opened =
@@ -69,7 +69,6 @@ Result<std::shared_ptr<const stage::LayerSource>> open_folder(Options& o) {
                    folder + ", which has " + std::to_string(opened->vocabulary));
   }
   o.model.vocabulary = opened->vocabulary;
-  o.model.name.clear();
   return std::move(opened->source);
 }
 

@@ -150,7 +150,7 @@ Result<Layers> layers_of(const Model& model) {
 Result<Model> describe_model(const ModelOptions& options,
                              std::shared_ptr<const LayerSource> source) {
   Model model{.options = options, .source = std::move(source)};
-  if (model.source && model.options.name.empty()) model.options.name = model.source->name();
+  if (model.source) model.options.name = model.source->name();
   WEIR_TRY(Layers layers, plain_layers_of(model));
   model.digest = digest_of(model, layers);
   model.shapes = shapes_of(model, layers);
