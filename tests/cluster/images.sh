@@ -5,8 +5,9 @@
 #   tools       pause, prometheus, iperf3: small, from scratch
 #   product     weir-operator (< 20 MB) and weir-worker (< 60 MB) by the project's own Dockerfiles
 #   kueue       the manager of Kueue, from scratch
+#   torch       an image as a team has it: Debian's Python with the wheel of weir-worker, by a Dockerfile like that of worker/python/README.md
 #   gpu         weir-worker for GPUs by the same Dockerfile; not exported, only started: without a GPU it says so and ends
-# usage: images.sh [base|tools|product|kueue|gpu]...     prints the paths of the tars; nothing is built twice for the same sources
+# usage: images.sh [base|tools|product|kueue|torch|gpu]...     prints the paths of the tars; nothing is built twice for the same sources
 set -euo pipefail
 # shellcheck source=env.sh
 . "$(dirname "$0")/env.sh"
@@ -143,6 +144,32 @@ product_tar() { # PROGRAM FOLDER MAX-BYTES SOURCES...
   echo "$tar"
 }
 
+# torch itself is not in it: pods mount the environment of tests/setup torch, of the same Python
+torch_tar() {
+  local tar base=localhost/team-base:bookworm container; tar=$images/team-$(source_key worker).tar
+  [ -f "$tar" ] || {
+    have_image localhost/weir-worker:test || rm -f "$images"/weir-worker-*.tar
+    product_tar weir-worker worker $max_worker worker >/dev/null
+    have_image "$base" || {
+      base_image
+      container=$(b from --pull-never docker.io/library/debian:bookworm-slim)
+      step "image with Debian's Python" b run "$container" -- sh -c \
+        "apt-get update && apt-get install -y --no-install-recommends python3 python3-pip && rm -rf /var/lib/apt/lists/*"
+      b commit -q --rm "$container" "$base" >>"$log" 2>&1
+    }
+    step "image of a team with weir-torch" b bud --pull-never --layers=false -t localhost/team:test -f - "$root" <<DOCKERFILE
+FROM localhost/weir-worker:test AS weir
+FROM $base
+COPY --from=weir /wheels /tmp/wheels
+RUN pip install --no-cache-dir --break-system-packages /tmp/wheels/weir_torch-*.whl
+USER 65532:65532
+DOCKERFILE
+    rm -f "$images"/team-*.tar
+    export_image localhost/team:test "$tar"
+  }
+  echo "$tar"
+}
+
 # CUDA is that of tests/setup, so that nothing is fetched again
 gpu_image() {
   local build cuda name=localhost/weir-worker-cuda:test container out size code=0
@@ -165,7 +192,7 @@ gpu_image() {
 
 wanted=("$@"); [ $# -gt 0 ] || wanted=(tools product)
 for group in "${wanted[@]}"; do
-  case $group in -h | --help) usage; exit 0 ;; base | tools | product | kueue | gpu) ;; *) usage; exit 2 ;; esac
+  case $group in -h | --help) usage; exit 0 ;; base | tools | product | kueue | torch | gpu) ;; *) usage; exit 2 ;; esac
 done
 need_root
 "$here/setup.sh" >/dev/null
@@ -178,6 +205,7 @@ for group in "${wanted[@]}"; do
     base) build_image >/dev/null ;;
     tools) pause_tar; prometheus_tar; iperf3_tar ;;
     kueue) kueue_tar ;;
+    torch) torch_tar ;;
     gpu) gpu_image ;;
     product)
       product_tar weir-operator operator $max_operator operator worker

@@ -4,6 +4,7 @@
 Only the standard library. A program calls start() once (builds what is missing, starts the cluster, enters the network of
 the control plane), after that api(), kubectl(), helm() and prometheus() work. Everything that waits has a deadline.
 """
+import contextlib
 import ctypes
 import json
 import os
@@ -131,6 +132,24 @@ def enter_network(path):
         os.close(namespace)
 
 
+@contextlib.contextmanager
+def machine_network():
+    """Inside, this process is in the machine's own network again, which downloads need."""
+    enter_network(f"/proc/self/fd/{_home}")
+    try:
+        yield
+    finally:
+        enter_network(f"/var/run/netns/{PREFIX}-cp")
+
+
+def import_image(group, nodes):
+    """Builds that group of images.sh, if it is not in the cache, and imports its last image into containerd of these nodes."""
+    with machine_network():
+        tar = script("images.sh", group, timeout=900).split()[-1]
+    for node in nodes:
+        sh("ctr", "-a", STATE / node / "c.sock", "-n", "k8s.io", "images", "import", tar, timeout=300)
+
+
 def stop():
     """Ends the cluster; this process leaves its network first, or the namespace would stay."""
     enter_network(f"/proc/self/fd/{_home}")
@@ -153,8 +172,10 @@ def install_chart(*settings, replicas=1, scrape_interval="1s", namespace="weir-s
            "metadata": {"name": namespace, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}})
     values = [f"image.repository={OPERATOR_IMAGE}", f"image.tag={image_tag()}", "image.pullPolicy=Never", f"replicaCount={replicas}",
               "prometheus.url=http://prometheus.monitoring.svc:9090", f"prometheus.scrapeInterval={scrape_interval}", *settings]
+    began = time.monotonic()
     helm("upgrade", "--install", "weir", ROOT / "helm" / "weir", "--namespace", namespace, "--wait",
          "--timeout", "120s", *[word for value in values for word in ("--set", value)])
+    return time.monotonic() - began
 
 
 # --- API server -------------------------------------------------------------------------------------------------------
@@ -311,6 +332,11 @@ def shared_claim(namespace, name, folder):
     shutil.rmtree(folder, ignore_errors=True)   # an earlier run's jobs had the same names
     folder.mkdir(parents=True)
     folder.chmod(0o777)
+    claim(namespace, name, folder)
+
+
+def claim(namespace, name, folder):
+    """A claim for a volume that is a folder of this machine."""
     size = {"storage": "1Gi"}
     apply({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"{namespace}-{name}"},
            "spec": {"capacity": size, "accessModes": ["ReadWriteMany"], "storageClassName": "", "hostPath": {"path": str(folder)},

@@ -49,10 +49,9 @@ def install(namespace):
     if READY:
         return
     began = time.monotonic()
-    subprocess.run([lab.HERE / "build.sh", "kueue"], check=True, stdout=subprocess.DEVNULL)
-    tar = lab.script("images.sh", "kueue", timeout=300).split()[-1]
-    for node in jobs.NODES:
-        lab.sh("ctr", "-a", lab.STATE / node / "c.sock", "-n", "k8s.io", "images", "import", tar, timeout=300)
+    with lab.machine_network():
+        subprocess.run([lab.HERE / "build.sh", "kueue"], check=True, stdout=subprocess.DEVNULL)
+    lab.import_image("kueue", jobs.NODES)
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(["cp", "-r", f"{lab.bin_dir()}/kueue-config/.", folder], check=True)
         pathlib.Path(folder, "kustomization.yaml").write_text(KUSTOMIZATION)
