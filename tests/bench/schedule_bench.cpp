@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "tests/bench/schedule_run.h"
+#include "worker/base/text.h"
 
 namespace weir::bench {
 namespace {
@@ -34,7 +35,7 @@ constexpr int kTries = 3, kPass = 0, kFail = 1, kWrongUse = 2, kSkipped = 77;
 constexpr int kShapedTokens = 128;
 const char* const kUsage =
     "schedule_bench [--steps=N] [--parallel=N] [--links=paced|htb] [--retune-steps=N]\n"
-    "  [--cases=e1|e2|e3|e3b|e3c|e4|e5|e5strict|e7|peer|all]\n";
+    "  [--cases=e1|e2|e3|e3b|e3c|e4|e5|e5strict|e7|split|peer|all]\n";
 
 double mean_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
@@ -47,8 +48,7 @@ struct Result {
 
 class Bench {
  public:
-  Bench(int steps, bool shaped, std::string profile_file)
-      : steps_(steps), shaped_(shaped), profile_file_(std::move(profile_file)) {}
+  Bench(int steps, bool shaped) : steps_(steps), shaped_(shaped) {}
 
   // Several pipelines at once do not disturb each other: they sleep.
   int run(const std::vector<Case>& cases, int parallel) {
@@ -58,11 +58,11 @@ class Bench {
       std::vector<std::jthread> threads;
       for (int i = 0; i < parallel; ++i) {
         threads.emplace_back([&, i] {
-          const auto spaces = shaped_ ? Namespaces::make(i, kStages) : nullptr;
-          if (shaped_ && !spaces) return;  // results stay "skipped"
           for (std::size_t at = next++; at < cases.size(); at = next++) {
-            const bool limited = cases[at].c[0] > 0;  // else over the loopback
-            results_[at] = judge(cases[at], limited ? spaces.get() : nullptr);
+            const bool limited = shaped_ && cases[at].c[0] > 0;  // else over the loopback
+            const auto spaces = limited ? Namespaces::make(i, cases[at].stages()) : nullptr;
+            if (limited && !spaces) continue;  // the result stays "skipped"
+            results_[at] = judge(cases[at], spaces.get());
           }
         });
       }
@@ -82,7 +82,7 @@ class Bench {
     Result result;
     for (int attempt = 0; attempt < kTries; ++attempt) {
       if (attempt > 0) std::this_thread::sleep_for(10s);
-      const std::optional<Measured> measured = measure(one, steps_, profile_file_, spaces);
+      const std::optional<Measured> measured = measure(one, steps_, spaces);
       const std::lock_guard lock(print_mutex_);
       if (!measured) {
         std::printf("%s %s: the workers did not finish\n", one.plan.c_str(), one.links().c_str());
@@ -124,12 +124,13 @@ class Bench {
   }
 
   static void print(const Case& one, double expected, const Measured& m) {
-    std::printf("%-4s %-8s %-14s sim %7.1f  median %7.1f  p10 %7.1f  p90 %7.1f  dev %+5.1f %%  ",
+    std::printf("%-5s %-13s %-14s sim %7.1f  median %7.1f  p10 %7.1f  p90 %7.1f  dev %+5.1f %%  ",
                 one.experiment.c_str(), one.plan.c_str(), one.links().c_str(), expected, m.median,
                 m.p10, m.p90, ((one.bursts ? m.mean : m.median) / expected - 1) * 100);
-    std::printf("c %.3f %.3f %.3f ms  in flight %d  late p50 %d p99 %d us  overruns %d\n",
-                m.transfers[0][0], m.transfers[1][0], m.transfers[2][0], m.in_flight_peak,
-                m.late_p50, m.late_p99, m.overruns);
+    const auto forward = [](const std::array<double, 2>& link) { return number(link[0], 3); };
+    std::printf("c %s ms  in flight %d  late p50 %d p99 %d us  overruns %d\n",
+                joined(m.transfers, " ", forward).c_str(), m.in_flight_peak, m.late_p50, m.late_p99,
+                m.overruns);
     std::fflush(stdout);
   }
 
@@ -149,8 +150,7 @@ class Bench {
   }
 
   int steps_;
-  bool shaped_;  // by the kernel
-  std::string profile_file_;
+  bool shaped_;             // by the kernel
   std::mutex print_mutex_;  // one result at a time on standard output
   std::vector<Result> results_;
 };
@@ -190,13 +190,14 @@ int run(const Wanted& wanted) {
     if (wanted.shaped) one.tokens = kShapedTokens;
   }
   std::printf(
-      "S=%d M=%d f=10 ms b=20 ms, emulated compute, links limited by %s, times in ms, %d pipelines "
+      "S=%d M=%d if not told, f=10 ms b=20 ms, emulated compute, links limited by %s, times in ms, "
+      "%d pipelines "
       "at once\n",
       kStages, kMicroBatches, wanted.shaped ? "HTB between network namespaces" : "the senders",
       wanted.parallel);
   int verdict = kPass;
   if (!cases.empty()) {
-    verdict = Bench(wanted.steps, wanted.shaped, profile_file).run(cases, wanted.parallel);
+    verdict = Bench(wanted.steps, wanted.shaped).run(cases, wanted.parallel);
   }
   using schedule::Dispatch;
   for (const auto& [name, dispatch] :

@@ -6,6 +6,7 @@
 
 #include "tests/worker/schedule/plans_by_name.h"
 #include "worker/base/random.h"
+#include "worker/base/text.h"
 #include "worker/base/units.h"
 
 namespace weir::bench {
@@ -25,12 +26,28 @@ std::string rate(const Case& one, double milliseconds) {
   return std::to_string(static_cast<std::int64_t>(one.message_bytes() / milliseconds * 1e3)) + "B";
 }
 
-void add(std::vector<Case>& cases, const char* experiment, std::array<double, 3> c,
+void add(std::vector<Case>& cases, const char* experiment, const std::vector<double>& c,
          const std::vector<const char*>& plans, bool bursts = false,
          std::optional<int> window = std::nullopt) {
   for (const char* plan : plans) {
     cases.push_back(
         {.experiment = experiment, .plan = plan, .c = c, .bursts = bursts, .window = window});
+  }
+}
+
+// Half of a backward is weight gradients.
+void add_split(std::vector<Case>& cases, int stages, int micro_batches) {
+  const auto links = static_cast<std::size_t>(stages - 1);
+  std::vector<std::vector<double>> times;
+  for (const double c : {0.0, 5.0, 20.0}) times.emplace_back(links, c);
+  times.emplace_back(links, 2.5)[links / 2] = 25;
+  for (const std::vector<double>& c : times) {
+    for (const char* half : {"", "+same", "+x0"}) {
+      cases.push_back({.experiment = "split",
+                       .plan = (c.front() > 0 ? "hintlean" : "1F1B") + std::string(half),
+                       .c = c,
+                       .micro_batches = micro_batches});
+    }
   }
 }
 
@@ -49,13 +66,9 @@ std::vector<Case> all_cases() {
   }
   add(cases, "e4", {20, 20, 20}, {"1F1B", "k4", "slack3"});
   add(cases, "e7", {5, 5, 5}, {"1F1B", "k2", "k4", "hint3"}, true);
-  // Half of a backward is weight gradients.
-  for (const double c : {0.0, 5.0, 20.0}) {
-    add(cases, "split", {c, c, c},
-        {c > 0 ? "hintlean" : "1F1B", c > 0 ? "hintlean+same" : "1F1B+same",
-         c > 0 ? "hintlean+x0" : "1F1B+x0"});
+  for (const int stages : {4, 8}) {
+    for (const int micro_batches : {32, 16}) add_split(cases, stages, micro_batches);
   }
-  add(cases, "split", {2.5, 25, 2.5}, {"hintlean", "hintlean+same", "hintlean+x0"});
   // Beside torch.distributed.pipelining, which has the first two.
   for (const double c : {0.0, 5.0, 10.0, 20.0}) {
     add(cases, "peer", {c, c, c}, {"1F1B", "GPipe", "k2", "hint3"});
@@ -66,8 +79,12 @@ std::vector<Case> all_cases() {
 }  // namespace
 
 std::string Case::links() const {
-  std::string result = "c=" + text(c[0]);
-  if (c[0] != c[1] || c[1] != c[2]) result += "," + text(c[1]) + "," + text(c[2]);
+  std::string result;
+  if (stages() != kStages || micro_batches != kMicroBatches) {
+    result = "S=" + std::to_string(stages()) + " M=" + std::to_string(micro_batches) + " ";
+  }
+  const bool equal = std::ranges::count(c, c.front()) == std::ssize(c);
+  result += "c=" + (equal ? text(c.front()) : joined(c, ",", text));
   if (window) result += " window=" + std::to_string(*window);
   return bursts ? result + " bursts" : result;
 }
@@ -98,9 +115,9 @@ schedule::RateTrace burst_trace(int worker) {
 }
 
 schedule::PipelineModel model_of(const Case& one) {
-  schedule::PipelineModel model = schedule::test::model_of(std::vector<double>(kStages, kForward),
-                                                           std::vector<double>(kStages, kBackward),
-                                                           {one.c.begin(), one.c.end()});
+  schedule::PipelineModel model =
+      schedule::test::model_of(std::vector<double>(one.c.size() + 1, kForward),
+                               std::vector<double>(one.c.size() + 1, kBackward), one.c);
   for (schedule::StageTime& stage : model.stages) {
     stage.backward_input = stage.backward_weights = stage.backward / 2;
   }
@@ -109,7 +126,7 @@ schedule::PipelineModel model_of(const Case& one) {
     model.forward[link].transfer = schedule::test::units((*one.measured)[link][0]);
     model.backward[link].transfer = schedule::test::units((*one.measured)[link][1]);
   }
-  for (int b = 0; one.bursts && b + 1 < kStages; ++b) {
+  for (int b = 0; one.bursts && b + 1 < one.stages(); ++b) {
     const auto link = static_cast<std::size_t>(b);
     model.forward[link].trace = burst_trace(b);
     model.backward[link].trace = burst_trace(b + 1);
@@ -121,9 +138,9 @@ std::vector<double> simulated(const Case& one, int steps) {
   Case planned = one;
   planned.measured.reset();  // the plan that runs was made for the wanted times
   const schedule::Schedule plan =
-      schedule::test::schedule_named(one.plan, kMicroBatches, model_of(planned));
+      schedule::test::schedule_named(one.plan, one.micro_batches, model_of(planned));
   schedule::PipelineModel model = model_of(one);
-  const auto step = [&] { return schedule::simulate(plan, kMicroBatches, model)->step; };
+  const auto step = [&] { return schedule::simulate(plan, one.micro_batches, model)->step; };
   if (!one.bursts) return {1e3 * to_seconds(step())};
   std::vector<double> times;
   for (int i = 0; i < kWarmUp + steps; ++i) {
@@ -136,14 +153,14 @@ std::vector<double> simulated(const Case& one, int steps) {
 
 test::PlanText plan_text(const std::string& plan, const Case& one) {
   const schedule::Schedule schedule =
-      schedule::test::schedule_named(plan, kMicroBatches, model_of(one));
+      schedule::test::schedule_named(plan, one.micro_batches, model_of(one));
   test::PlanText document{.type = plan == "1F1B" ? "OneFOneB" : "KFKB"};
   document.dispatch = schedule::name(schedule.dispatch);
   document.k = schedule.k;
   document.caps = schedule.caps;
   document.split = schedule.split;
-  document.stages = kStages;
-  document.micro_batches = kMicroBatches;
+  document.stages = one.stages();
+  document.micro_batches = one.micro_batches;
   return document;
 }
 
@@ -176,12 +193,12 @@ std::vector<std::string> common_arguments(int steps, const std::string& profile_
           "--emulate-profile=" + profile_file};
 }
 
-std::string profile() {
-  constexpr double kLayersPerStage = 1.0 * kLayers / kStages;
-  const std::string times = R"("forward": )" + text(kForward / kLayersPerStage / 1e3) +
-                            R"(, "backward": )" + text(kBackward / kLayersPerStage / 1e3) +
-                            R"(, "split": {"input": )" + text(kBackward / kLayersPerStage / 2e3) +
-                            R"(, "weights": )" + text(kBackward / kLayersPerStage / 2e3) + "}";
+std::string profile(int stages) {
+  const double layers_per_stage = 1.0 * kLayers / stages;
+  const std::string times = R"("forward": )" + text(kForward / layers_per_stage / 1e3) +
+                            R"(, "backward": )" + text(kBackward / layers_per_stage / 1e3) +
+                            R"(, "split": {"input": )" + text(kBackward / layers_per_stage / 2e3) +
+                            R"(, "weights": )" + text(kBackward / layers_per_stage / 2e3) + "}";
   std::string nodes;
   for (int i = 0; i < kLayers; ++i) {
     const std::string id = i == 0             ? "embed"

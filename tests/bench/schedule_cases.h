@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Experiments E1, E2, E3, E4, E7 on real workers: S=4, M=32, f=10 ms, b=20 ms; which plans over
-// which links, and what the simulator says.
+// Experiments E1, E2, E3, E4, E7, E13 on real workers: f=10 ms, b=20 ms, and but for some of E13
+// S=4, M=32; which plans over which links, and what the simulator says.
 #pragma once
 
 #include <array>
@@ -18,17 +18,19 @@ constexpr double kForward = 10, kBackward = 20;  // ms, of a stage
 constexpr double kIdeal = (kMicroBatches + kStages - 1) * (kForward + kBackward);
 
 // ms of one micro-batch over each link: forward, backward.
-using LinkTimes = std::array<std::array<double, 2>, kStages - 1>;
+using LinkTimes = std::vector<std::array<double, 2>>;
 
 struct Case {
   std::string experiment, plan;  // a name of tests/worker/schedule/plans_by_name.h
-  std::array<double, 3> c{};     // ms, of one micro-batch over each link, in either direction
+  std::vector<double> c;         // ms, of one micro-batch over each link, in either direction
   bool bursts = false;           // what each worker sends is preempted at random (E7)
   std::optional<int> window;     // sends hold up a stage with more on their way (E4)
   int tokens = 64;               // of a sample: a message has 1 KiB per token
   std::optional<LinkTimes> measured = std::nullopt;  // instead of c, for the simulator
+  int micro_batches = kMicroBatches;
 
-  std::string links() const;  // "c=5", "c=2.5,25,2.5", "c=20 window=1"
+  int stages() const { return static_cast<int>(c.size()) + 1; }
+  std::string links() const;  // "c=5", "c=2.5,25,2.5", "c=20 window=1", "S=8 M=16 c=5"
   double message_bytes() const;
 };
 std::vector<Case> cases_of(const std::string& experiment);  // or "all"
@@ -47,7 +49,7 @@ std::vector<std::string> pacing(const Case& one, int worker, const test::TempDir
 // Emulated compute.
 std::vector<std::string> common_arguments(int steps, const std::string& profile_file,
                                           int tokens = 64);
-std::string profile();
+std::string profile(int stages = kStages);
 constexpr double kMessageBytes = 2.0 * 64 * 128 * 4;  // 2 samples of mlp, 64 tokens, 128 floats
 
 }  // namespace weir::bench

@@ -2,7 +2,6 @@
 #include "tests/bench/schedule_run.h"
 
 #include <algorithm>
-#include <array>
 #include <fstream>
 #include <numeric>
 
@@ -12,14 +11,15 @@ namespace {
 constexpr double kMostSpread = 1.03;         // p90/p10 of equal steps
 constexpr int kMostLateMicroseconds = 1000;  // p99
 
-LinkTimes transfers_of(test::Workers& workers, const std::vector<test::Host>& hosts, double bytes) {
-  std::array<std::string, kStages> pages;
-  for (int i = 0; i < kStages; ++i) {
+LinkTimes transfers_of(test::Workers& workers, const std::vector<test::Host>& hosts,
+                       const Case& one) {
+  std::vector<std::string> pages(one.c.size() + 1);
+  for (int i = 0; i < one.stages(); ++i) {
     const int port = workers[i].logged("metrics_port").value_or(0);
     const auto at = static_cast<std::size_t>(i);
     pages[at] = hosts.empty() ? test::scrape(port) : test::scrape(port, hosts[at].address);
   }
-  LinkTimes result{};
+  LinkTimes result(one.c.size());
   for (std::size_t link = 0; link < result.size(); ++link) {
     const std::string label =
         "link=\"" + std::to_string(link) + "-" + std::to_string(link + 1) + "\"";
@@ -28,7 +28,7 @@ LinkTimes transfers_of(test::Workers& workers, const std::vector<test::Host>& ho
       const char* direction = way == 0 ? R"(dir="fwd")" : R"(dir="bwd")";
       const auto sent = test::metric(page, {"weir_link_bytes_total{", label, direction});
       const auto busy = test::metric(page, {"weir_link_busy_seconds_total{", label, direction});
-      if (sent && busy && *sent > 0) result[link][way] = 1e3 * *busy / *sent * bytes;
+      if (sent && busy && *sent > 0) result[link][way] = 1e3 * *busy / *sent * one.message_bytes();
     }
   }
   return result;
@@ -44,7 +44,7 @@ Measured summary(const test::Workers& workers, std::int64_t first, std::int64_t 
   Measured measured;
   std::vector<double> times;
   std::vector<int> lateness;
-  for (int worker = 0; worker < kStages; ++worker) {
+  for (int worker = 0; worker < workers.count(); ++worker) {
     for (const test::LoggedStep& step : workers.steps(worker)) {
       if (step.step < first || step.step >= end) continue;
       if (worker == 0) times.push_back(1e3 * step.step_seconds);
@@ -64,9 +64,9 @@ Measured summary(const test::Workers& workers, std::int64_t first, std::int64_t 
   return measured;
 }
 
-std::optional<Measured> measure(const Case& one, int steps, const std::string& profile_file,
-                                const Namespaces* spaces) {
+std::optional<Measured> measure(const Case& one, int steps, const Namespaces* spaces) {
   const test::TempDir folder;
+  const std::string profile_file = folder.file("profile.json", profile(one.stages()));
   std::vector<test::Host> hosts;
   if (spaces != nullptr) {
     std::vector<double> seconds;
@@ -75,7 +75,7 @@ std::optional<Measured> measure(const Case& one, int steps, const std::string& p
     hosts = spaces->hosts();
   }
   std::vector<std::vector<std::string>> extra;
-  for (int worker = 0; worker < kStages; ++worker) {
+  for (int worker = 0; worker < one.stages(); ++worker) {
     extra.push_back(spaces == nullptr ? pacing(one, worker, folder) : std::vector<std::string>());
     if (one.window) {
       extra.back().push_back("--emulate-send-window=" + std::to_string(*one.window));
@@ -85,12 +85,12 @@ std::optional<Measured> measure(const Case& one, int steps, const std::string& p
                         common_arguments(steps + kWarmUp, profile_file, one.tokens), extra, 0,
                         hosts);
   if (!workers.reaches(0, kWarmUp + steps / 2)) return std::nullopt;
-  const LinkTimes transfers = transfers_of(workers, hosts, one.message_bytes());
+  const LinkTimes transfers = transfers_of(workers, hosts, one);
   const std::string page =
       hosts.empty() ? test::scrape(workers[0].logged("metrics_port").value_or(0))
                     : test::scrape(workers[0].logged("metrics_port").value_or(0), hosts[0].address);
   const auto peak = test::metric(page, {"weir_inflight_peak"});
-  for (int i = 0; i < kStages; ++i) {
+  for (int i = 0; i < one.stages(); ++i) {
     if (workers[i].wait(std::chrono::milliseconds(steps * 10000)) != 0) return std::nullopt;
   }
   Measured measured = summary(workers, kWarmUp, kWarmUp + steps);

@@ -30,8 +30,7 @@ T quantile(std::vector<T> values, double q) {
 
 // Nothing when the workers do not finish. spaces: the kernel limits the links; null: the workers
 // do.
-std::optional<Measured> measure(const Case& one, int steps, const std::string& profile_file,
-                                const Namespaces* spaces = nullptr);
+std::optional<Measured> measure(const Case& one, int steps, const Namespaces* spaces = nullptr);
 // Step times and lateness of logged steps from `first` on.
 Measured summary(const test::Workers& workers, std::int64_t first, std::int64_t end);
 std::string pressure();  // of the processors, as the kernel tells it

@@ -4,10 +4,13 @@
 // plans, run in turn, beside what the simulator expects of these times.
 //   split_compute_bench [--model=NAME] [--seq=N] [--micro-batches=N] [--steps=N] [--rounds=N]
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <set>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "tests/multiproc/workers.h"
 #include "worker/base/units.h"
@@ -87,6 +90,29 @@ std::vector<double> steps_of(const Given& given, const schedule::Schedule& sched
   return times;
 }
 
+using Timings = std::vector<std::vector<stage::LayerTiming>>;
+
+// How much longer the layers take while another thread computes them, too. A step gains nothing
+// from time that a processor fills at its neighbour's cost: caches, memory, or one core of two.
+double slowdown_beside_another(const stage::Model& model, const Timings& alone) {
+  std::array<Result<Timings>, 2> both{Timings{}, Timings{}};
+  {
+    std::vector<std::jthread> threads;
+    for (auto& timed : both) {
+      threads.emplace_back([&] {
+        timed = stage::measure(model, *device::make_host_device(), {1}, kMeasureRounds, {});
+      });
+    }
+  }
+  if (!both[0] || !both[1]) return 0;
+  const int last = static_cast<int>(alone.size()) - 1;
+  const auto total = [&](const Timings& timed) {
+    const schedule::StageTime sum = sum_of(timed, 0, last);
+    return to_seconds(sum.forward + sum.backward);
+  };
+  return (total(*both[0]) + total(*both[1])) / (2 * total(alone));
+}
+
 int run(const Given& given) {
   stage::ModelOptions options{.name = given.model, .sequence = given.sequence};
   const auto model = stage::describe_model(options);
@@ -110,6 +136,8 @@ int run(const Given& given) {
                 milliseconds(layer.forward), milliseconds(layer.backward),
                 milliseconds(layer.backward_input), milliseconds(layer.backward_weights));
   }
+  std::printf("two threads at once: each takes %.3f of the time of one alone\n",
+              slowdown_beside_another(*model, *timed));
   const int layers = static_cast<int>(timed->size());
   const int cut = even_cut(*timed);
   const schedule::PipelineModel pipeline{
