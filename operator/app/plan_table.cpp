@@ -141,6 +141,12 @@ std::string plan_table(const PlanInputs& inputs, const planner::PlanReport& repo
     text += "no order is below " + fixed(report.bound_seconds, 6) + " s with whole backwards, " +
             fixed(report.split_bound_seconds, 6) + " s with split ones\n";
   }
+  if (report.tied_bytes > 0) {
+    const double each_way = 2 * static_cast<double>(report.tied_bytes);  // sums are doubles
+    text += "tied tables: stages 0 and " + std::to_string(report.stages.size() - 1) + " exchange " +
+            fixed(each_way / 1e6, 1) + " MB each way after the last backward, " +
+            fixed(report.tie_seconds, 6) + " s of the step\n";
+  }
   const double whole =
       plan.schedule.split ? report.whole_step_seconds : plan.predicted_step_seconds;
   if (report.objective_seconds != whole) {

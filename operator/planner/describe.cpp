@@ -258,6 +258,10 @@ PlanReport describe(const Selection& from) {
         simulated_model(first), from.setting.micro_batches.front(), schedule::Backwards::kSplit));
   }
   if (from.chosen.split) report.whole_step_seconds = from.chosen.whole_seconds;
+  if (from.chosen.stages() > 1) {
+    report.tied_bytes = from.setting.model->tied_bytes;
+    report.tie_seconds = tie_seconds(from.setting, from.chosen);
+  }
   fill_candidates(from, report);
   fill_optimality(from, report);
   fill_idle_reason(from, report);

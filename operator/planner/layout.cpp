@@ -128,6 +128,22 @@ std::vector<double> rings_of(const Setting& setting, const Layout& layout) {
   return rings;
 }
 
+// Half of the sums, then half of what both add up to; both directions at once. A half of them in
+// double has as many bytes as the table.
+double tie_seconds(const Setting& setting, const Layout& layout) {
+  const std::int64_t bytes = setting.model->tied_bytes;
+  if (bytes == 0 || layout.stages() < 2) return 0;
+  double slowest = 0;
+  for (const auto& stages : layout.devices) {
+    for (const auto& [from, to] :
+         {std::pair(&stages.front(), &stages.back()), std::pair(&stages.back(), &stages.front())}) {
+      const auto send = placement::send_between(*setting.topology, *from, *to, bytes);
+      slowest = std::max(slowest, 2 * send.seconds);
+    }
+  }
+  return slowest;
+}
+
 Pipeline pipeline_of(const Setting& setting, const Layout& layout, std::size_t replica) {
   return pipeline_of(setting, layout, replica, rings_of(setting, layout));
 }
@@ -223,6 +239,9 @@ double simulated_step(const Setting& setting, const Layout& layout, int boundary
       ends[s] = std::max(ends[s], to_seconds(schedule::end_of(*timeline, s)));
       updates[s] = pipeline.stages[s].update;
     }
+  }
+  if (const double tie = tie_seconds(setting, layout); tie > 0) {
+    ends.front() = ends.back() = std::max(ends.front(), ends.back()) + tie;
   }
   for (std::size_t s = 0; s < ends.size(); ++s) step = std::max(step, ends[s] + updates[s]);
   return step;

@@ -52,6 +52,9 @@ schedule::Schedule schedule_of(const Setting& setting, const Layout& layout);
 Pipeline pipeline_of(const Setting& setting, const Layout& layout, std::size_t replica);
 Pipeline pipeline_of(const Setting& setting, const Layout& layout, std::size_t replica,
                      const std::vector<double>& rings);
+// Seconds in which the first and the last stage exchange the sums of tied tables, of the slowest
+// replica; 0 without such tables or on one stage.
+double tie_seconds(const Setting& setting, const Layout& layout);
 std::vector<double> rings_of(const Setting& setting, const Layout& layout);  // AllReduce, by stage
 schedule::PipelineModel simulated_model(const Pipeline& pipeline);
 // Seconds of the step of all replicas, with AllReduce and optimizer; huge if it cannot run.

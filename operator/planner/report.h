@@ -98,6 +98,8 @@ struct PlanReport {
   double sum_seconds = 0, pivot_seconds = 0, bound_seconds = 0;  // T+, T~, V
   double split_bound_seconds = 0;  // no order of split backwards is faster; 0: no layer splits
   double whole_step_seconds = 0;   // of the plan if its backwards were whole; 0: they are
+  double tie_seconds = 0;          // of the step: exchange of the sums of tied tables
+  std::int64_t tied_bytes = 0;     // of these tables; 0: none, or both ends on one stage
   std::vector<KCandidate> candidates;
   std::vector<LinkSensitivity> sensitivity;
   Optimality optimality;

@@ -48,7 +48,6 @@ TEST(Options, ThatAreWrongEndWithOneLineThatNamesThem) {
       {{"--untie"}, "--untie: has no effect without --model=hf:DIR"},
       {{"--init=random"}, "--init=random: has no effect without --model=hf:DIR"},
       {{"--model=hf:/nowhere"}, "/nowhere/config.json"},
-      {{"--model=hf:" + hugging_face("qwen3"), "--seq=8"}, "--untie trains a copy"},
       {{"--model=hf:" + hugging_face("qwen2"), "--seq=8", "--vocab=25"}, "--vocab: 25 is not"},
       {{"--model=hf:" + hugging_face("qwen2"), "--seq=8", "--model-option=rocket=1"}, "rocket"},
       {{"--export=other", "--checkpoint-dir=" + folder.path().string()}, "--export: must be hf"},

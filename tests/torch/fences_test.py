@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import sys
 import tempfile
 import unittest
@@ -110,9 +111,23 @@ def layers(config):
         self.refused(self.own("def layers(config):\n    return [Embed(sparse=True), nn.Linear(8, 256)]\n"),
                      "layer embed: parameter table.weight has sparse gradients")
 
-    def test_a_shared_parameter_is_refused(self):
-        path = self.own("def layers(config):\n    e, h = Embed(), nn.Linear(8, 256, bias=False)\n    h.weight = e.table.weight\n    return [e, h]\n")
-        self.refused(path, "layer linear has a parameter that is layer embed's, too; tied tables are not supported, train a copy")
+    def test_a_parameter_that_others_than_the_first_and_the_last_layer_share_is_refused(self):
+        path = self.own("def layers(config):\n    a, b = nn.Linear(8, 8), nn.Linear(8, 8)\n    b.weight = a.weight\n    return [Embed(), a, b, nn.Linear(8, 256)]\n")
+        self.refused(path, "layer linear1 has a parameter that is layer linear0's, too; only the last and the first layer may share one")
+
+    def test_a_module_of_two_layers_is_refused(self):
+        path = self.own('''
+class Head(nn.Module):
+    def __init__(self, embed):
+        super().__init__()
+        self.embed = embed
+    def forward(self, x):
+        return x @ self.embed.table.weight.t()
+def layers(config):
+    embed = Embed()
+    return [embed, Head(embed)]
+''')
+        self.refused(path, "layer head has a module that is layer embed's, too; share its parameter, not the module")
 
     def test_what_is_no_list_of_modules_is_refused(self):
         for text, wanted in [("layers = 5\n", "has no function layers(config)"), ("def layers(config): return 5\n", "returns no list of modules"),
@@ -132,10 +147,11 @@ class Folders(Case):
         self.assertRegex(lines[0], r"^LlamaForCausalLM, 4 layers, .* torch .*, transformers .*; layers give the bits of the whole model$")
         self.assertEqual([line.split()[0] for line in lines[2:]], ["embed", "block0", "block1", "head"])
 
-    def test_tied_tables_are_refused_and_untied_ones_are_not(self):
-        model = self.hf(transformers.LlamaConfig(**LLAMA, tie_word_embeddings=True))
-        self.refused(model, "ties lm_head.weight to model.embed_tokens.weight; --untie trains a copy")
-        self.assertEqual(self.describe(model, "--untie")[0], 0)
+    def test_a_tied_table_counts_once(self):
+        model = self.hf(transformers.LlamaConfig(**{**LLAMA, "vocab_size": 30000}, tie_word_embeddings=True))
+        size = 30000 * LLAMA["hidden_size"] / 1e6
+        found = [float(re.search(r"([0-9.]+) M parameters", self.describe(model, *words)[1]).group(1)) for words in ((), ("--untie",))]
+        self.assertAlmostEqual(found[1] - found[0], size, delta=0.11)
 
     def test_longer_samples_than_the_model_allows_are_refused(self):
         self.refused(self.hf(transformers.LlamaConfig(**LLAMA)), "--seq: 128 is above max_position_embeddings 64 of ", "--seq=128")

@@ -27,6 +27,8 @@ CONFIGS = {
     "GPT2": lambda: transformers.GPT2Config(n_embd=32, n_layer=4, n_head=4, n_positions=64, vocab_size=256, tie_word_embeddings=False),
     "Qwen2": lambda: transformers.Qwen2Config(**SIZES, use_sliding_window=True, sliding_window=8, max_window_layers=2),
     "Qwen3": lambda: transformers.Qwen3Config(**SIZES, head_dim=8),
+    "LlamaTied": lambda: transformers.LlamaConfig(**{**SIZES, "tie_word_embeddings": True}),
+    "GPT2Tied": lambda: transformers.GPT2Config(n_embd=32, n_layer=4, n_head=4, n_positions=64, vocab_size=256),
     "Mixtral": lambda: transformers.MixtralConfig(**SIZES, num_local_experts=4, num_experts_per_tok=2),
 }
 CONTROLS = {"a block left out": lambda l: l[:2] + l[3:], "the norm left out": lambda l: [*l[:-1], ("head", l[-1][2][1], [])]}
@@ -83,6 +85,16 @@ class Cuts(Case):
     def test_gpt2_with_dropout(self):
         self.in_full("GPT2")
 
+    def test_tied_tables(self):
+        for family in ("LlamaTied", "GPT2Tied"):
+            with self.subTest(family):
+                words = self.words(family, steps=20)
+                one = self.alone(f"{family}-one", words)
+                self.assertEqual(one.wait(), 0, one.errors())
+                wanted = one.losses(), values_of(self.folder / f"{family}-one-saved")
+                for stages, k in ((2, (1, 2)), (4, (1,))):
+                    self.assertEqual(self.pipeline(f"{family}-{stages}", words, stages=stages, k=k), wanted)
+
     def test_other_families(self):
         for family in ("Qwen2", "Qwen3", "Mixtral"):
             with self.subTest(family):
@@ -128,7 +140,7 @@ class Plain(Case):
     """One process of torch with torch.optim.AdamW, on the same tokens and from the same initial values."""
 
     def test_losses_are_those_of_torch(self):
-        for family, changed in {"Llama": [], "GPT2": [f"--model-option={key}=0" for key in ("resid_pdrop", "embd_pdrop", "attn_pdrop")]}.items():
+        for family, changed in {"Llama": [], "LlamaTied": [], "GPT2": [f"--model-option={key}=0" for key in ("resid_pdrop", "embd_pdrop", "attn_pdrop")]}.items():
             with self.subTest(family):
                 file = self.folder / f"{family}.pt"
                 one = self.alone(family + "-run", [*self.words(family, rate=RATE), *changed], program=(sys.executable, str(ROOT / "tests/torch/recording.py"), str(file)))
@@ -149,7 +161,8 @@ class Plain(Case):
         parameters = dict(model.named_parameters())
         with torch.no_grad():
             for name, value in record["values"].items():
-                parameters[name].copy_(value)
+                if name in parameters:   # a tied table has one name
+                    parameters[name].copy_(value)
         groups = [{"params": [p for p in parameters.values() if (p.dim() > 1) == decays], "weight_decay": 0.1 * decays} for decays in (True, False)]
         optimizer = torch.optim.AdamW(groups, lr=RATE, betas=(0.9, 0.95), eps=1e-8)
         losses, pairs = [], list(zip(record["inputs"], record["targets"], strict=True))
@@ -167,7 +180,7 @@ class Plain(Case):
 
 class Export(Case):
     def test_from_pretrained_opens_it_with_the_values_of_the_checkpoint(self):
-        for family in ("Llama", "GPT2", "Mixtral"):
+        for family in ("Llama", "LlamaTied", "GPT2", "Mixtral"):
             with self.subTest(family):
                 saved = self.folder / f"{family}-one-saved"
                 one = self.alone(f"{family}-one", [*self.words(family, steps=3), "--export=hf"])
@@ -178,6 +191,8 @@ class Export(Case):
                 values = {key.removeprefix("value/"): value for file in newest.glob("layer-*.safetensors") for key, value in load_file(file).items()
                           if key.startswith("value/")}
                 exported = dict(model.named_parameters())
+                if family == "LlamaTied":
+                    self.assertTrue(torch.equal(values["model.embed_tokens.weight"], values.pop("lm_head.weight")))
                 self.assertEqual(exported.keys(), values.keys())
                 again = transformers.AutoModelForCausalLM.from_config(CONFIGS[family](), dtype=torch.float32)
                 with torch.no_grad():
@@ -194,7 +209,7 @@ class Native(Case):
     """weir-worker computes the same families in C++."""
 
     def test_losses_are_those_of_weir_torch(self):
-        for family in ("Llama", "Qwen3", "GPT2"):
+        for family in ("Llama", "LlamaTied", "Qwen3", "GPT2"):
             with self.subTest(family):
                 words = self.words(family, steps=20, rate=RATE)
                 config = CONFIGS[family]()
@@ -244,14 +259,14 @@ class Weights(Case):
     def test_initial_values_are_those_of_the_folder(self):
         import weir_torch.table as table   # pylint: disable=import-outside-toplevel
         from weir_torch.part import Settings   # pylint: disable=import-outside-toplevel
-        for family in ("Llama", "GPT2", "Mixtral"):
+        for family in ("Llama", "LlamaTied", "GPT2", "Mixtral"):
             with self.subTest(family):
                 torch.manual_seed(3)
                 model = transformers.AutoModelForCausalLM.from_config(CONFIGS[family](), dtype=torch.float32)
                 model.save_pretrained(self.folder / family)
                 ours = table.open_model(Settings(f"hf:{self.folder / family}", {}, 16, 256, "fp32", 1))
                 found = {name: value for part in ours.parts for (name, *_), value in zip(part.parameters, part.initial_values(), strict=True)}
-                wanted = dict(model.named_parameters())
+                wanted = dict(model.named_parameters(remove_duplicate=False))
                 self.assertEqual(found.keys(), wanted.keys())
                 for name, value in wanted.items():
                     self.assertTrue(torch.equal(found[name], value), name)

@@ -189,6 +189,31 @@ def layers(config):
             for name in saved:
                 shutil.rmtree(self.folder / name)
 
+    def test_a_table_that_the_first_and_the_last_layer_share(self):
+        path = self.file('''
+class Head(nn.Module):
+    def __init__(self, table):
+        super().__init__()
+        self.norm, self.table = nn.LayerNorm(8), table
+    def forward(self, x):
+        return self.norm(x) @ self.table.t()
+def layers(config):
+    embed = Embed()
+    return [embed, nn.Linear(8, 8), nn.Linear(8, 8), Head(embed.table.weight)]
+''')
+        words = [f"--model={path}", "--seq=16", f"--data={TEXT}", "--lr=0.01", "--steps=10"]
+        one = self.run_alone(*words, f"--checkpoint-dir={self.folder}/whole")
+        self.assertEqual(one.wait(), 0, one.errors())
+        with Workers(self.folder / "two", [*words, f"--checkpoint-dir={self.folder}/parts"], stages=3, layers=4, k=2) as workers:
+            workers.wait()
+            self.assertEqual(workers.losses(), one.losses())
+        self.assertEqual(values_of(self.folder / "parts"), values_of(self.folder / "whole"))
+        found = tensors_of(self.folder / "whole")
+        for part in ("value", "adam_m", "adam_v"):
+            self.assertEqual(found[f"{part}/embed.table.weight"], found[f"{part}/head.table"])
+        numbers = [float.fromhex(loss) for loss in one.losses()]
+        self.assertLess(numbers[-1], numbers[0])
+
     def test_layers_of_one_kind_are_frozen_alike(self):
         path = self.file('''
 def layers(config):

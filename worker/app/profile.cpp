@@ -37,6 +37,10 @@ std::string profile_json(const ProfileOf& of, const Timings& times) {
                             .digest = model.digest,
                             .state_factor = stage::state_factor(model.options.precision) +
                                             (of.saves ? stage::kSaveCopyFactor : 0)};
+  for (const stage::Tie& tie : model.ties) {
+    profile.ties.push_back(
+        {.first = model.layers.front().id, .last = model.layers.back().id, .bytes = tie.bytes});
+  }
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
     const stage::LayerInfo& info = model.layers[i];
     protocol::ProfileLayer layer{

@@ -197,7 +197,9 @@ Result<std::unique_ptr<transport::Collective>> connect_replicas(
     std::chrono::steady_clock::time_point deadline, const std::stop_token& stop) {
   WEIR_TRY(std::unique_ptr<transport::Collective> replicas,
            state.transport->connect_replica_group(generation, deadline, stop));
-  if (!state.nccl) return transport::staged(*state.device, std::move(replicas));
+  if (!state.nccl || generation.of_ties) {
+    return transport::staged(*state.device, std::move(replicas));
+  }
   return state.nccl->connect_replica_group(generation, std::move(replicas), deadline, stop);
 }
 

@@ -14,7 +14,8 @@
 
 namespace weir::emulate {
 
-using stage::Evaluated, stage::LayerSum, stage::Parameter, stage::Stage, stage::Tokens;
+using stage::Evaluated, stage::LayerSum, stage::Parameter, stage::Stage, stage::TiedSum,
+    stage::Tokens;
 
 class StageAround : public Stage {
  public:
@@ -54,6 +55,8 @@ class StageAround : public Stage {
   std::vector<LayerSum> layer_sums() override { return inner_->layer_sums(); }
   void finish_gradients() override { inner_->finish_gradients(); }
   void gradients_are_set() override { inner_->gradients_are_set(); }
+  std::vector<TiedSum> tied_sums() override { return inner_->tied_sums(); }
+  void join_ties() override { inner_->join_ties(); }
   void on_layer_summed(std::function<void(std::size_t index)> hook) override {
     inner_->on_layer_summed(std::move(hook));
   }

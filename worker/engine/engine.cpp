@@ -154,6 +154,7 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
     return !leave_overdue() && !leave_is_over() && !lost_ && !switch_due();
   });
   parts.replicas = generation.replicas.get();
+  parts.ties = generation.ties.get();
   parts.beside = &generation.beside;
   parts.next_epoch = [this] { return wanted_epoch(); };
   parts.ready_to_average = [this](double seconds) { say_ready(seconds); };

@@ -123,6 +123,9 @@ class Engine {
   void give_up_generation();
   Status connect(Generation& generation, const std::stop_token& stop);
   Status connect_replicas(Generation& generation, const std::stop_token& stop);
+  Status connect_ties(Generation& generation, const std::stop_token& stop);
+  Result<std::unique_ptr<transport::Collective>> connect_group(
+      const transport::ReplicaGroupGeneration& wanted, const std::stop_token& stop);
   Status take_stage(Generation& generation, const Prepared& next, std::int64_t at_step);
   // state_move.cpp: layers from live ranks.
   transport::StateKey key_of_move(const Prepared& next, std::int64_t at_step) const;

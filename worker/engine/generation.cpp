@@ -31,6 +31,7 @@ void Engine::abort_links(const std::string& reason) {
   const std::lock_guard lock(links_mutex_);
   if (links_) links_->abort(reason);
   if (generation_ && generation_->replicas) generation_->replicas->abort(reason);
+  if (generation_ && generation_->ties) generation_->ties->abort(reason);
 }
 
 void Engine::drop_links() {
@@ -42,6 +43,7 @@ void Engine::drop_links() {
   if (!generation_) return;
   generation_->links.reset();
   generation_->replicas.reset();
+  generation_->ties.reset();
   generation_->beside.average.reset();
 }
 
@@ -208,7 +210,8 @@ Status Engine::connect(Generation& generation, const std::stop_token& stop) {
     const std::lock_guard lock(links_mutex_);
     links_ = std::move(links);
   }
-  return connect_replicas(generation, stop);
+  WEIR_OK(connect_replicas(generation, stop));
+  return connect_ties(generation, stop);
 }
 
 // Connects the replicas after the neighbours of this replica, so that no two ranks wait for each
@@ -231,12 +234,44 @@ Status Engine::connect_replicas(Generation& generation, const std::stop_token& s
     if (rank.stage != place.stage || rank.replica == place.replica) continue;
     wanted.others.push_back({.replica = rank.replica, .ip = rank.ip, .data_port = rank.data_port});
   }
+  WEIR_TRY(generation.replicas, connect_group(wanted, stop));
+  return Unit{};
+}
+
+Result<std::unique_ptr<transport::Collective>> Engine::connect_group(
+    const transport::ReplicaGroupGeneration& wanted, const std::stop_token& stop) {
   std::stop_source source = mailbox_.begin_connecting();
   const std::stop_callback on_stop(stop, [&source] { source.request_stop(); });
   if (leaving()) source.request_stop();
-  WEIR_TRY(generation.replicas,
-           parts_.connect_replica_group(wanted, parts_.clock.now() + options_.connect_timeout,
-                                        source.get_token()));
+  return parts_.connect_replica_group(wanted, parts_.clock.now() + options_.connect_timeout,
+                                      source.get_token());
+}
+
+// The first and the last stage meet when each has met all others that it needs, so that no two
+// ranks wait for each other.
+Status Engine::connect_ties(Generation& generation, const std::stop_token& stop) {
+  const schedule::Plan& plan = generation.current.plan;
+  const schedule::RankPlace& place = generation.place;
+  const int last = plan.stage_count() - 1;
+  if (parts_.model.ties.empty() || last == 0) return Unit{};
+  if (place.stage != 0 && place.stage != last) return Unit{};
+  if (!parts_.connect_replica_group)
+    return Error{Code::kConflict, "this rank cannot meet the other end of tied tables"};
+  const bool first = place.stage == 0;
+  const auto other = peer_of(plan, place.replica, first ? last : 0);
+  if (!other) return invalid("plan: no rank has the other end of tied tables");
+  WEIR_TRY(
+      generation.ties,
+      connect_group(
+          {.job_uid = options_.job_uid,
+           .job_key = options_.job_key,
+           .revision = plan.revision,
+           .incarnation = static_cast<std::uint16_t>(generation.current.incarnation),
+           .replica = first ? 0 : 1,
+           .stage = plan.stage_count() + place.replica,
+           .of_ties = true,
+           .others = {{.replica = first ? 1 : 0, .ip = other->ip, .data_port = other->data_port}}},
+          stop));
   return Unit{};
 }
 

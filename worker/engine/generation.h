@@ -24,6 +24,8 @@ struct Engine::Generation {
   // The collective of this stage; null with one replica. It works on memory of the stage and of the
   // fields above, so it is destroyed before them.
   std::unique_ptr<transport::Collective> replicas;
+  // The same for the first and last stage of this replica if they share tables; null elsewhere.
+  std::unique_ptr<transport::Collective> ties;
   bool running = false;  // GO has come
   bool broken = false;   // its links are lost, or a step was dropped
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "worker/engine/replica_sync.h"
 #include "worker/engine/state_average.h"
 #include "worker/engine/token_batch.h"
+#include "worker/stage/layer.h"
 
 namespace weir::engine {
 namespace {
@@ -25,6 +27,7 @@ using transport::Channel;
 
 // A letter waits at most this long for a rank.
 constexpr auto kSlice = std::chrono::milliseconds(20);
+constexpr std::size_t kTiedBucket = std::size_t{1} << 20U;  // doubles of one exchange, 8 MB
 
 class Runner {
  public:
@@ -56,6 +59,8 @@ class Runner {
                               .forward_note_bytes = kVerdictBytes,
                               .backward_note_bytes = note_bytes(layers_after())};
     WEIR_OK(parts_.links.begin_step(traffic));
+    tied_ = parts_.stage.tied_sums();
+    for (const stage::TiedSum& tied : tied_) tied_layers_.insert(tied.layer);
 
     while (!dispatcher_.done(progress_)) {
       if (!parts_.go_on()) return Error{Code::kCancelled, "step was stopped"};
@@ -67,6 +72,7 @@ class Runner {
         WEIR_OK(wait(ready));
       }
     }
+    WEIR_OK(join_ties());
     if (averages()) {
       const nanoseconds took = parts_.clock.now() - start;
       WEIR_OK(finish_beside());
@@ -198,10 +204,48 @@ class Runner {
   }
 
   // While the last micro-batch adds to them, the sums of the layers become complete one after the
-  // other.
+  // other; those of layers with tied tables wait for the other end.
   void tell_of_the_last_sums(int micro_batch) {
     if (!sync_ || micro_batch + 1 < micro_batches_) return;
-    parts_.stage.on_layer_summed([this](std::size_t i) { sync_->layer_is_summed(i); });
+    parts_.stage.on_layer_summed([this](std::size_t i) {
+      if (!tied_layers_.contains(i)) sync_->layer_is_summed(i);
+    });
+  }
+
+  // Both ends of a tied table get the sum of both.
+  Status join_ties() {
+    if (tied_.empty()) return Unit{};
+    const SteadyTime since = parts_.clock.now();
+    parts_.stage.join_ties();
+    std::uint32_t part = 0;
+    for (const stage::TiedSum& tied : tied_) {
+      if (parts_.ties == nullptr) break;
+      for (std::size_t first = 0; first < tied.sums.size(); first += kTiedBucket) {
+        const std::size_t count = std::min(kTiedBucket, tied.sums.size() - first);
+        WEIR_OK(add_other_end(tied.sums.subspan(first, count), part++, since));
+      }
+    }
+    if (parts_.ties != nullptr) waited_since(since);
+    if (sync_) {
+      for (const std::size_t layer : tied_layers_) sync_->layer_is_summed(layer);
+    }
+    return Unit{};
+  }
+
+  Status add_other_end(std::span<double> sums, std::uint32_t part, SteadyTime since) {
+    device::Device& device = parts_.stage.device();
+    device::Buffer both = device.allocate(sums.size_bytes());
+    if (!both) return stage::no_memory(device, sums.size_bytes());
+    parts_.ties->all_reduce({.tag = {.step = static_cast<std::uint64_t>(order_.step), .part = part},
+                             .members = {0, 1},
+                             .count = sums.size(),
+                             .in = std::as_bytes(sums),
+                             .out = {both.data(), both.size()},
+                             .combine = transport::sum_doubles(),
+                             .on_device = true});
+    WEIR_OK(wait_for_collective(*parts_.ties, since, "nothing from the other end of tied tables"));
+    WEIR_OK(device.copy(sums.data(), both.data(), both.size()));
+    return device.synchronize();
   }
 
   Status wait(const schedule::Ready& ready) {
@@ -226,7 +270,7 @@ class Runner {
   // Waits until this rank has the gradients of this step.
   Status wait_for_sums() {
     const SteadyTime since = parts_.clock.now();
-    WEIR_OK(wait_for_collective(since));
+    WEIR_OK(wait_for_collective(*parts_.replicas, since, "nothing from the other replicas"));
     waited_since(since);
     sync_->sums_are_complete();
     return Unit{};
@@ -237,7 +281,7 @@ class Runner {
   Status wait_for_cards() {
     sync_->send_card(parts_.next_epoch ? parts_.next_epoch() : 0);
     const SteadyTime since = parts_.clock.now();
-    WEIR_OK(wait_for_collective(since));
+    WEIR_OK(wait_for_collective(*parts_.replicas, since, "nothing from the other replicas"));
     waited_since(since);
     parts_.recorder.synchronized(parts_.replicas->counters(), sync_wait_);
     return sync_->take_cards();
@@ -251,11 +295,12 @@ class Runner {
     return Error{Code::kTimeout, std::string(missing) + " before the deadline"};
   }
 
-  Status wait_for_collective(SteadyTime since) {
+  Status wait_for_collective(transport::Collective& collective, SteadyTime since,
+                             const char* missing) {
     for (;;) {
-      WEIR_TRY(const bool done, parts_.replicas->wait(parts_.clock.now() + kSlice, stop_));
+      WEIR_TRY(const bool done, collective.wait(parts_.clock.now() + kSlice, stop_));
       if (done) return Unit{};
-      WEIR_OK(look_around(since, "nothing from the other replicas"));
+      WEIR_OK(look_around(since, missing));
     }
   }
 
@@ -466,6 +511,8 @@ class Runner {
 
   TokenBatch tokens_;
   std::optional<ReplicaSync> sync_;
+  std::vector<stage::TiedSum> tied_;
+  std::set<std::size_t> tied_layers_;
   protocol::Grant grant_;  // Partial only: of this step
   std::optional<SteadyTime> first_start_;
   SteadyTime last_end_{};

@@ -38,6 +38,8 @@ struct StepParts {
   std::chrono::nanoseconds progress_deadline{0};  // longest wait without any message
   // The other replicas of this stage; null if there are none.
   transport::Collective* replicas = nullptr;
+  // The stage at the other end of tied tables; null if there are none, or both ends are here.
+  transport::Collective* ties = nullptr;
   // Partial only: an average that runs during this step or the next one.
   AverageBeside* beside = nullptr;
   // First stage with replicas: the epoch that this rank would change to before the next step; 0 =

@@ -51,6 +51,14 @@ struct Source {
   json section;               // `export` of the manifest
 };
 
+std::set<std::string> names_of(const json& section, const char* key) {
+  std::set<std::string> names;
+  for (const json& name : section.value(key, json::array())) {
+    if (name.is_string()) names.insert(name.get<std::string>());
+  }
+  return names;
+}
+
 Result<Source> open_source(const checkpoint::Found& found) {
   Source source;
   source.section = json::parse(found.manifest.export_json, nullptr, false);
@@ -58,10 +66,8 @@ Result<Source> open_source(const checkpoint::Found& found) {
     return invalid(found.path + ": " + found.manifest.model +
                    " has no counterpart in Hugging Face, so it cannot be exported");
   }
-  std::set<std::string> transposed;
-  for (const json& name : source.section.value("transposed", json::array())) {
-    if (name.is_string()) transposed.insert(name.get<std::string>());
-  }
+  const std::set<std::string> transposed = names_of(source.section, "transposed");
+  const std::set<std::string> tied = names_of(source.section, "tied");
   constexpr std::string_view kValue = "value/";
   for (const checkpoint::FileEntry& entry : found.manifest.files) {
     const std::string path = join(found.path, entry.name);
@@ -73,6 +79,7 @@ Result<Source> open_source(const checkpoint::Found& found) {
     if (!tensors) return tensors.error().with(path);
     for (const checkpoint::TensorView& tensor : *tensors) {
       if (!tensor.name.starts_with(kValue)) continue;
+      if (tied.contains(tensor.name.substr(kValue.size()))) continue;
       Value value{
           .name = tensor.name.substr(kValue.size()), .shape = tensor.shape, .bytes = tensor.bytes};
       value.transposed = transposed.contains(value.name) && value.shape.size() == 2;

@@ -14,12 +14,7 @@ namespace weir::huggingface {
 namespace {
 
 using nlohmann::json;
-using stage::DecoderFamily;
 
-const char* table_of(const stage::DecoderShape& shape) {
-  return shape.family == DecoderFamily::kGpt ? "transformer.wte.weight"
-                                             : "model.embed_tokens.weight";
-}
 constexpr const char* kHead = "lm_head.weight";
 
 std::vector<stage::ParameterSpec> parameters_of(const stage::Layers& layers) {
@@ -37,19 +32,21 @@ class HuggingFaceModel final : public stage::LayerSource {
       : config_(std::move(config)),
         options_(options),
         path_(choice.path),
+        copied_(config_.tied && choice.untie),
         folder_(std::move(folder)) {
     options_.vocabulary = config_.vocabulary;
-    if (config_.tied) twins_.emplace(kHead, table_of(config_.shape));
+    if (config_.tied) twins_.emplace(kHead, stage::table_name(config_.shape));
   }
 
   std::string name() const override { return config_.architecture; }
   std::string engine() const override { return "built in"; }
-  std::string note() const override { return config_.tied ? "tied table copied" : ""; }
+  std::string note() const override { return copied_ ? "tied table copied" : ""; }
   stage::Layers layers() const override { return stage::build_decoder(config_.shape, options_); }
   std::string facts() const override { return stage::facts_of(config_.shape); }
   std::string export_json() const override {
     json section = {{"folder", path_}, {"config", json::parse(config_.json)}};
-    if (config_.tied) section["config"]["tie_word_embeddings"] = false;
+    if (copied_) section["config"]["tie_word_embeddings"] = false;
+    if (config_.shape.tied) section["tied"] = {kHead};
     section["transposed"] = json::array();
     for (const auto& parameter : parameters_of(layers())) {
       if (parameter.transposed) section["transposed"].push_back(parameter.name);
@@ -72,6 +69,7 @@ class HuggingFaceModel final : public stage::LayerSource {
   const Config config_;
   stage::ModelOptions options_;
   const std::string path_;
+  const bool copied_;                           // a table that the folder ties
   const std::shared_ptr<const Folder> folder_;  // null: random values
   Folder::Twins twins_;
 };
@@ -88,10 +86,7 @@ Result<FolderModel> open_model(const FolderChoice& choice, const stage::ModelOpt
                    config->longest_key + " " + std::to_string(config->longest) + " of " +
                    choice.path);
   }
-  if (config->tied && !choice.untie) {
-    return invalid("model hf:" + choice.path + " ties " + kHead + " to " + table_of(config->shape) +
-                   "; --untie trains a copy");
-  }
+  config->shape.tied = config->tied && !choice.untie;
   stage::ModelOptions sized = options;
   sized.vocabulary = config->vocabulary;
   const Status possible = stage::check_decoder(config->shape, sized);

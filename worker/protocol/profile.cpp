@@ -67,6 +67,15 @@ void check_times(Reader& io, const ProfileLayer& layer) {
   }
 }
 
+void check_ties(Reader& io, const Profile& profile) {
+  for (std::size_t i = 0; i < profile.ties.size() && io.ok(); ++i) {
+    const ProfileTie& tie = profile.ties[i];
+    if (tie.first == profile.layers.front().id && tie.last == profile.layers.back().id) continue;
+    io.fail(("ties[" + std::to_string(i) + "]").c_str(),
+            "not between the first and the last of the nodes");
+  }
+}
+
 // Kahn: layers that never become free lie on a cycle.
 bool has_cycle(const Profile& profile) {
   std::vector<std::vector<std::size_t>> consumers(profile.layers.size());
@@ -161,6 +170,14 @@ void fields(Io& io, T& layer) {
   }
 }
 
+template <class Io, Is<ProfileTie> T>
+void fields(Io& io, T& tie) {
+  io.required("first", tie.first);
+  io.required("last", tie.last);
+  io.needs("bytes");
+  bytes(io, "bytes", tie.bytes);
+}
+
 template <class Io, Is<Profile> T>
 void fields(Io& io, T& profile) {
   std::string version = Io::kReads ? "" : kProfileVersion;
@@ -176,12 +193,14 @@ void fields(Io& io, T& profile) {
   io("optimizer", optimizer);
   io.choice("scaling", profile.scaling, kScalings);
   io.required("nodes", profile.layers);
+  if (Io::kReads || !profile.ties.empty()) io("ties", profile.ties);
   if constexpr (Io::kReads) {
     profile.state_factor = optimizer.state_factor;
     if (profile.layers.empty() || profile.layers.size() > kMostLayers) {
       io.fail("nodes", "not a list of 1 .. 65536 layers");
     }
     read_edges(io, profile);
+    check_ties(io, profile);
   }
 }
 

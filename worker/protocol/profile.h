@@ -47,6 +47,13 @@ struct ProfileLayer {
   bool operator==(const ProfileLayer&) const = default;
 };
 
+// A table that the first and the last layer share: they add up its gradient after each step.
+struct ProfileTie {
+  std::string first, last;  // ids of the layers
+  std::int64_t bytes = 0;   // of the table in float32
+  bool operator==(const ProfileTie&) const = default;
+};
+
 enum class Scaling : unsigned char { kInterpolate, kProportional };
 
 struct Profile {
@@ -55,6 +62,7 @@ struct Profile {
   std::vector<ProfileLayer> layers = {};
   Scaling scaling = Scaling::kInterpolate;
   std::vector<std::pair<int, int>> edges = {};  // without cycles; empty: a chain. Only read.
+  std::vector<ProfileTie> ties = {};
   bool operator==(const Profile&) const = default;
 };
 

@@ -27,6 +27,14 @@ struct InFlight {
   std::vector<KeptActivations> activations;  // by layer of this stage
 };
 
+// A tie of the model, as far as its layers are here.
+struct TiedEnds {
+  struct End {
+    std::size_t layer, parameter;
+  };
+  std::optional<End> first, last;
+};
+
 struct Loss {
   double sum = 0;  // over the tokens
   int samples = 0;
@@ -35,14 +43,15 @@ struct Loss {
 class BuiltinStage final : public Stage {
  public:
   BuiltinStage(const ModelOptions& options, Layers layers, std::vector<LayerParameters> parameters,
-               device::Device& device, std::unique_ptr<ops::Kernels> kernels, Buffer loss_memory,
-               GraphUse graphs)
+               std::vector<TiedEnds> ties, device::Device& device,
+               std::unique_ptr<ops::Kernels> kernels, Buffer loss_memory, GraphUse graphs)
       : options_(options),
         parameters_(std::move(parameters)),
         layers_(std::move(layers)),
         device_(device),
         ops_(std::move(kernels)),
-        loss_memory_(std::move(loss_memory)) {
+        loss_memory_(std::move(loss_memory)),
+        ties_(std::move(ties)) {
     if (graphs != GraphUse::kOff && ops_->makes_graphs()) {
       graphs_ = std::make_unique<GraphRunner>(*ops_, device, clock_, graphs);
     }
@@ -68,6 +77,7 @@ class BuiltinStage final : public Stage {
     losses_.clear();
     hook_ = nullptr;
     rounded_ = false;
+    joined_ = false;
     gradient_scale_ = 1;
     for (auto& layer : parameters_) {
       layer.zero_gradients(*ops_);
@@ -128,8 +138,28 @@ class BuiltinStage final : public Stage {
     for (const auto& layer : parameters_) list.push_back({layer.sums(), layer.gradient()});
     return list;
   }
+  std::vector<TiedSum> tied_sums() override {
+    std::vector<TiedSum> list;
+    for (const TiedEnds& tie : ties_) {
+      for (const auto& end : {tie.first, tie.last}) {
+        if (end) list.push_back({end->layer, parameters_[end->layer].sums(end->parameter)});
+      }
+    }
+    return list;
+  }
+  void join_ties() override {
+    if (joined_) return;
+    for (const TiedEnds& tie : ties_) {
+      if (!tie.first || !tie.last) continue;
+      const auto first = parameters_[tie.first->layer].sums(tie.first->parameter);
+      const auto last = parameters_[tie.last->layer].sums(tie.last->parameter);
+      ops_->run(ops::JoinSums{first.size(), first.data(), last.data()});
+    }
+    joined_ = true;
+  }
   void finish_gradients() override {
     if (rounded_) return;
+    join_ties();
     for (auto& layer : parameters_) layer.round_sums(*ops_);
     rounded_ = true;
   }
@@ -230,6 +260,8 @@ class BuiltinStage final : public Stage {
   std::int64_t step_ = 0;
   int step_samples_ = 0;  // 0 before begin_step
   int last_backward_ = -1, last_weights_ = -1;
+  const std::vector<TiedEnds> ties_;
+  bool joined_ = false;   // sums of ties with both ends here
   bool rounded_ = false;  // the gradients are those of the step
   float gradient_scale_ = 1;
   std::function<void(std::size_t)> hook_;
@@ -399,9 +431,17 @@ Result<std::unique_ptr<Stage>> make_builtin_stage(const Model& model, int first_
     loss_memory = device.allocate_staging(sizeof(double));
     if (!loss_memory) return Error{Code::kInternal, "no staging memory left"};
   }
-  return std::unique_ptr<Stage>(
-      std::make_unique<BuiltinStage>(model.options, std::move(layers), std::move(parameters),
-                                     device, std::move(kernels), std::move(loss_memory), graphs));
+  std::vector<TiedEnds> ties;
+  for (const Tie& tie : model.ties) {
+    TiedEnds& ends = ties.emplace_back();
+    if (first_layer == 0) ends.first = {.layer = 0, .parameter = tie.first_parameter};
+    if (last_layer + 1 == count) {
+      ends.last = {.layer = layers.size() - 1, .parameter = tie.last_parameter};
+    }
+  }
+  return std::unique_ptr<Stage>(std::make_unique<BuiltinStage>(
+      model.options, std::move(layers), std::move(parameters), std::move(ties), device,
+      std::move(kernels), std::move(loss_memory), graphs));
 }
 
 }  // namespace weir::stage

@@ -37,6 +37,8 @@ struct ParameterSpec {
   bool transposed = false;
   // Frozen: it has a value only, which no step changes. Its gradient is a null pointer.
   bool trainable = true;
+  // A parameter of the last layer: the one of the first layer whose table it is (Model::ties).
+  std::string tied_to = "";
 
   bool decays() const { return decay.value_or(shape.size() >= 2); }
   std::int64_t count() const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory layout: all sums, all values, all gradients, all first moments, all second moments, and in
-// bf16 all rounded values. Values of frozen parameters follow the other values.
+// bf16 all rounded values. In each of them tied parameters follow the others, and behind all values
+// come those of frozen parameters.
 #include "worker/stage/parameters.h"
 
 #include <algorithm>
@@ -46,15 +47,12 @@ Result<LayerParameters> LayerParameters::make(const std::vector<ParameterSpec>& 
   made.precision_ = options.precision;
   made.specs_ = specs;
   for (const auto& spec : specs) {
-    if (!spec.trainable) {
-      made.frozen_ += spec.count_with_gap();
-      continue;
+    if (!spec.trainable) made.frozen_ += spec.count_with_gap();
+  }
+  for (const bool tied : {false, true}) {
+    for (const auto& spec : specs) {
+      if (spec.trainable && tied == !spec.tied_to.empty()) made.add_trained(spec);
     }
-    if (made.runs_.empty() || made.runs_.back().late != spec.late) {
-      made.runs_.push_back({spec.late, made.count_, 0});
-    }
-    made.runs_.back().count += spec.count_with_gap();
-    made.count_ += spec.count_with_gap();
   }
   constexpr std::int64_t kFloat = sizeof(float);
   const auto bytes = static_cast<std::size_t>(
@@ -69,9 +67,10 @@ Result<LayerParameters> LayerParameters::make(const std::vector<ParameterSpec>& 
   float* const values = memory + kSums * made.count_;
   auto* const elements = reinterpret_cast<std::byte*>(
       options.precision == Precision::kBf16 ? memory + floats : values);
-  std::int64_t trained = 0, frozen = made.count_;  // where the next one begins, in values
+  // Where the next one begins, in values.
+  std::int64_t trained = 0, tied = made.count_ - made.tied_, frozen = made.count_;
   for (const auto& spec : specs) {
-    std::int64_t& at = spec.trainable ? trained : frozen;
+    std::int64_t& at = !spec.trainable ? frozen : spec.tied_to.empty() ? trained : tied;
     made.values_.push_back(values + at);
     made.gradients_.push_back(spec.trainable ? made.gradient().data() + at : nullptr);
     made.elements_.push_back(
@@ -82,12 +81,24 @@ Result<LayerParameters> LayerParameters::make(const std::vector<ParameterSpec>& 
   return made;
 }
 
+void LayerParameters::add_trained(const ParameterSpec& spec) {
+  if (runs_.empty() || runs_.back().late != spec.late) runs_.push_back({spec.late, count_, 0});
+  const std::int64_t count = spec.count_with_gap();
+  runs_.back().count += count;
+  count_ += count;
+  if (!spec.tied_to.empty()) tied_ += count;
+}
+
 Status LayerParameters::set_initial(std::uint64_t seed, device::Device& device, Layer* own,
                                     const LayerSource* source) {
   const std::uint64_t layer_seed = mix_seed(seed, static_cast<std::uint64_t>(layer_));
   for (std::size_t i = 0; i < specs_.size(); ++i) {
     if (own == nullptr && source == nullptr) {
-      WEIR_OK(set_random(specs_[i], mix_seed(layer_seed, specs_[i].name), values_[i], device));
+      const bool tied = !specs_[i].tied_to.empty();  // to one of the first layer
+      WEIR_OK(set_random(specs_[i],
+                         tied ? mix_seed(mix_seed(seed, 0), specs_[i].tied_to)
+                              : mix_seed(layer_seed, specs_[i].name),
+                         values_[i], device));
       continue;
     }
     const std::span<float> all(values_[i], static_cast<std::size_t>(specs_[i].count()));
@@ -120,6 +131,12 @@ std::span<float> LayerParameters::gradient() const {
   return {memory_.as<float>() + (kSums + 1) * count_ + frozen_, static_cast<std::size_t>(count_)};
 }
 
+std::span<double> LayerParameters::sums(std::size_t parameter) const {
+  const std::ptrdiff_t at = gradients_[parameter] - gradient().data();
+  return sums().subspan(static_cast<std::size_t>(at),
+                        static_cast<std::size_t>(specs_[parameter].count()));
+}
+
 void LayerParameters::sum_gradients(ops::Kernels& ops) {
   ops.run(ops::AddExactly{gradient().size(), gradient().data(), sums().data()});
 }
@@ -137,7 +154,7 @@ void LayerParameters::round_sums(ops::Kernels& ops) {
 }
 
 void LayerParameters::sum_squares(ops::Kernels& ops, double* sum) const {
-  ops.run(ops::SumSquares{gradient().size(), gradient().data(), sum});
+  ops.run(ops::SumSquares{static_cast<std::size_t>(count_ - tied_), gradient().data(), sum});
 }
 
 void LayerParameters::update(ops::Kernels& ops, const ops::AdamWStep& step) {

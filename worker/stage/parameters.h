@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parameters of one layer in one allocation, in the order of the layer's specifications, but
-// those that are frozen behind the others: the sums of the gradients, value, gradient and Adam's
-// two moments; in bf16 also the rounded values with which the layer computes. Of frozen ones there
-// are values and rounded values only. Initial values depend on (seed, layer, name) only.
+// those that are tied behind the others, and those that are frozen behind all: the sums of the
+// gradients, value, gradient and Adam's two moments; in bf16 also the rounded values with which the
+// layer computes. Of frozen ones there are values and rounded values only. Initial values depend on
+// (seed, layer, name) only.
 #pragma once
 
 #include <cstdint>
@@ -38,18 +39,23 @@ class LayerParameters {
   // In a split backward: those of the parameters that are late, or of the others.
   void sum_gradients(ops::Kernels& ops, bool late);
   void round_sums(ops::Kernels& ops);  // the gradient becomes that of the whole step
-  void sum_squares(ops::Kernels& ops, double* sum) const;  // of the gradient, into device memory
-  std::span<double> sums() const;                          // of all parameters that are trained
-  std::span<float> gradient() const;                       // of the same, in the same order
+  // The sum of squares of the gradient, into device memory. A table that is tied to another layer's
+  // counts there.
+  void sum_squares(ops::Kernels& ops, double* sum) const;
+  std::span<double> sums() const;                       // of all parameters that are trained
+  std::span<float> gradient() const;                    // of the same, in the same order
+  std::span<double> sums(std::size_t parameter) const;  // of one that is trained
   void update(ops::Kernels& ops, const ops::AdamWStep& step);
   void append_to(std::vector<Parameter>& list) const;
 
  private:
   LayerParameters() = default;
+  void add_trained(const ParameterSpec& spec);
 
   int layer_ = 0;
   Precision precision_ = Precision::kFp32;
   std::int64_t count_ = 0;   // of all parameters that are trained
+  std::int64_t tied_ = 0;    // of those of them that are tied
   std::int64_t frozen_ = 0;  // of all others
   device::Buffer memory_;
   std::vector<ParameterSpec> specs_;

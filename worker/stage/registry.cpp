@@ -2,8 +2,10 @@
 // Maps names to layers, checks the options that all models share, and computes the model's digest.
 #include "worker/stage/registry.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
 #include <sstream>
 #include <string_view>
 
@@ -77,6 +79,11 @@ std::string facts_of(const Model& model) {
   return shape && is_sized(model.options) ? facts_of(*shape) : "";
 }
 
+std::string marks_of(const ParameterSpec& parameter) {
+  return (parameter.trainable ? "" : " frozen") +
+         (parameter.tied_to.empty() ? "" : " tied " + parameter.tied_to);
+}
+
 std::string shapes_of(const Model& model, const Layers& layers) {
   std::ostringstream text;
   text << "weir-shapes/1" << facts_of(model);
@@ -85,7 +92,7 @@ std::string shapes_of(const Model& model, const Layers& layers) {
     for (const auto& parameter : layer->parameters()) {
       text << ' ' << parameter.name;
       for (const auto extent : parameter.shape) text << ' ' << extent;
-      if (!parameter.trainable) text << " frozen";
+      text << marks_of(parameter);
     }
   }
   return "sha256:" + sha256_hex(text.str());
@@ -112,11 +119,50 @@ std::string digest_of(const Model& model, const Layers& layers) {
     for (const auto& parameter : layer->parameters()) {
       text << ' ' << parameter.name;
       for (const auto extent : parameter.shape) text << ' ' << extent;
-      text << ' ' << parameter.mean << ' ' << parameter.deviation;
-      if (!parameter.trainable) text << " frozen";
+      text << ' ' << parameter.mean << ' ' << parameter.deviation << marks_of(parameter);
     }
   }
   return "sha256:" + sha256_hex(text.str());
+}
+
+Result<Tie> tie_of(const Layers& layers, std::size_t index) {
+  const auto& first = layers.front()->parameters();
+  const ParameterSpec& last = layers.back()->parameters()[index];
+  const auto found = std::ranges::find(first, last.tied_to, &ParameterSpec::name);
+  const std::string what = last.name + " is tied to " + last.tied_to;
+  if (found == first.end()) return invalid("model", what + ", no parameter of the first layer");
+  if (found->shape != last.shape || found->trainable != last.trainable ||
+      found->decays() != last.decays()) {
+    return invalid("model", what + ", but has another shape, or is trained in another way");
+  }
+  return Tie{.first = found->name,
+             .last = last.name,
+             .first_parameter = static_cast<std::size_t>(found - first.begin()),
+             .last_parameter = index,
+             .bytes = last.count() * std::int64_t{sizeof(float)}};
+}
+
+// Frozen ones need none: they are equal from the start.
+Result<std::vector<Tie>> ties_of(const Layers& layers) {
+  std::vector<Tie> ties;
+  std::set<std::string> tables;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const auto& parameters = layers[i]->parameters();
+    for (std::size_t p = 0; p < parameters.size(); ++p) {
+      if (parameters[p].tied_to.empty()) continue;
+      if (i == 0 || i + 1 != layers.size()) {
+        return invalid("model", parameters[p].name +
+                                    " is tied; only one of the last layer may be, to one of the "
+                                    "first");
+      }
+      WEIR_TRY(Tie tie, tie_of(layers, p));
+      if (!tables.insert(tie.first).second) {
+        return invalid("model", tie.first + " is tied to two parameters");
+      }
+      if (parameters[p].trainable) ties.push_back(std::move(tie));
+    }
+  }
+  return ties;
 }
 
 // As they are built, whatever is recomputed.
@@ -152,12 +198,15 @@ Result<Model> describe_model(const ModelOptions& options,
   Model model{.options = options, .source = std::move(source)};
   if (model.source) model.options.name = model.source->name();
   WEIR_TRY(Layers layers, plain_layers_of(model));
+  WEIR_TRY(model.ties, ties_of(layers));
   model.digest = digest_of(model, layers);
   model.shapes = shapes_of(model, layers);
   WEIR_OK(recompute(layers, model.options.recompute, model.options.sequence));
   for (const auto& layer : layers) {
     model.layers.push_back(layer->info());
-    for (const ParameterSpec& spec : layer->parameters()) model.parameters += spec.count();
+    for (const ParameterSpec& spec : layer->parameters()) {
+      if (spec.tied_to.empty()) model.parameters += spec.count();
+    }
   }
   return model;
 }

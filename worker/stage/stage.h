@@ -58,13 +58,22 @@ struct LayerInfo {
   bool needs_inputs = false;  // reads the input tokens although it is not the first layer
 };
 
+// A table that the first and the last layer share. Both have it, with its sums and moments; its
+// gradient is the sum of both, so both update it with the same bits.
+struct Tie {
+  std::string first, last;                              // its name in the first and last layer
+  std::size_t first_parameter = 0, last_parameter = 0;  // indices within their layers
+  std::int64_t bytes = 0;                               // of the table in float32
+};
+
 class LayerSource;  // layer.h
 
 struct Model {
   ModelOptions options;
   std::shared_ptr<const LayerSource> source;  // of layers of one's own; null = built in
   std::vector<LayerInfo> layers;
-  std::int64_t parameters = 0;  // their number, over all layers
+  std::vector<Tie> ties;        // of parameters that are trained
+  std::int64_t parameters = 0;  // their number, over all layers; a table that is shared counts once
   std::string digest;           // "sha256:..." of everything that the mathematics depends on
   std::string shapes;  // "sha256:..." of layers and parameters, which decides what can be loaded
 };
@@ -120,6 +129,12 @@ struct Parameter {
 struct LayerSum {
   std::span<double> sums;     // over the micro-batches of this stage so far
   std::span<float> gradient;  // of the step, once the sums of all replicas have been added
+};
+
+// The sums of a tied table in one of its two layers.
+struct TiedSum {
+  std::size_t layer = 0;  // index within the stage
+  std::span<double> sums;
 };
 
 struct Evaluated {
@@ -187,6 +202,11 @@ class Stage {
   // LayerSum::gradient and calls gradients_are_set(). By layer, in their order.
   virtual std::vector<LayerSum> layer_sums() { return {}; }
   virtual void gradients_are_set() {}
+  // The ends of ties that this stage has. If it has one end of each, the caller adds the sums of
+  // the other stage to it after the last backward, before it uses LayerSum::sums of that layer. If
+  // it has both, the caller calls join_ties() then, or finish_gradients() does.
+  virtual std::vector<TiedSum> tied_sums() { return {}; }
+  virtual void join_ties() {}
   // The hook is called within backward() or backward_weights() with the index of a layer, when the
   // ops are enqueued that complete the layer's sums for that micro-batch. Valid until the next
   // begin_step().

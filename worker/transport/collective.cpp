@@ -35,6 +35,17 @@ Combine sum_doubles_to_floats() {
   };
 }
 
+Combine sum_doubles() {
+  return [](std::span<const std::byte* const> inputs, std::size_t count, std::byte* out) {
+    auto* const sums = reinterpret_cast<double*>(out);
+    std::copy_n(as<double>(inputs[0]), count, sums);
+    for (std::size_t r = 1; r < inputs.size(); ++r) {
+      const double* const more = as<double>(inputs[r]);
+      for (std::size_t i = 0; i < count; ++i) sums[i] += more[i];
+    }
+  };
+}
+
 Combine mean_of_floats(std::vector<double> weights) {
   return [weights = std::move(weights)](std::span<const std::byte* const> inputs, std::size_t count,
                                         std::byte* out) {

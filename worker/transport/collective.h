@@ -37,6 +37,9 @@ struct ReplicaGroupGeneration {
   std::uint32_t revision = 0;
   std::uint16_t incarnation = 0;
   int replica = 0, stage = 0;
+  // Instead of the replicas of a stage, the first and the last stage of one replica, for tables
+  // that they share: members 0 and 1 of a stage with a number above all others. On the host alone.
+  bool of_ties = false;
   struct Other {
     int replica = 0;
     std::string ip;
@@ -148,6 +151,7 @@ class Collective {
 
 // Reductions by element type.
 Combine sum_doubles_to_floats();  // exact sums, rounded once
+Combine sum_doubles();            // on the host alone
 // Sum of weights[i] x input i, computed in double.
 Combine mean_of_floats(std::vector<double> weights);
 

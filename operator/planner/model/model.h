@@ -45,6 +45,9 @@ struct Model {
   std::vector<Layer> layers;
   std::vector<std::pair<int, int>> edges;  // empty: a chain in the order of layers ...
   bool edges_given = false;                // ... unless all edges are here
+  // Tables that the first and the last layer share: on two stages these send each other the sums of
+  // their gradients after each step, in double.
+  std::int64_t tied_bytes = 0;  // in float32
 };
 
 // Bytes that a stage holds for the parameters of its layers.

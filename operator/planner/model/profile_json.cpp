@@ -57,6 +57,7 @@ Result<Model> decode_profile(std::string_view text) {
   for (protocol::ProfileLayer& layer : profile.layers) {
     model.layers.push_back(layer_of(layer, profile.state_factor));
   }
+  for (const protocol::ProfileTie& tie : profile.ties) model.tied_bytes += tie.bytes;
   return model;
 }
 

@@ -46,6 +46,9 @@ ordered_json timeline_json(const PlanReport& report) {
                        {"boundSeconds", report.bound_seconds}};
   if (report.split_bound_seconds > 0) json["splitBoundSeconds"] = report.split_bound_seconds;
   if (report.whole_step_seconds > 0) json["wholeStepSeconds"] = report.whole_step_seconds;
+  if (report.tied_bytes > 0) {
+    json["tie"] = {{"bytes", report.tied_bytes}, {"seconds", report.tie_seconds}};
+  }
   json["stages"] = std::move(stages);
   return json;
 }

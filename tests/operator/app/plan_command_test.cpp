@@ -48,6 +48,24 @@ TEST(PlanCommand, JsonIsOneObjectOfPlanAndReport) {
   EXPECT_EQ(report["objective"]["value"], printed["plan"]["prediction"]["stepSeconds"]);
 }
 
+TEST(PlanCommand, ShowsWhatATiedTableCosts) {
+  std::string nodes;
+  for (const char id : std::string("abcdef")) {
+    nodes += (nodes.empty() ? "" : ", ") + std::string(R"({"id": ")") + id +
+             R"(", "parameterBytes": 40000000, "outputBytesPerSample": 1000000,
+                 "times": {"A": [{"samples": 1, "forward": 0.01, "backward": 0.02}]}})";
+  }
+  const std::string profile = R"({"apiVersion": "weir.dev/profile/v1", "nodes": [)" + nodes +
+                              R"(], "ties": [{"first": "a", "last": "f", "bytes": 40000000}]})";
+  const Ran result = ran(plan_of("-", "2xA:32e9@1e9"), profile);
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("tied tables: stages 0 and 1 exchange 80.0 MB each way after "
+                                    "the last backward, 0.08"));
+  const json report = json_of(plan_of("-", "2xA:32e9@1e9"), profile)["report"];
+  EXPECT_EQ(report["timeline"]["tie"]["bytes"], 40000000);
+  EXPECT_GE(report["timeline"]["tie"]["seconds"], 0.08);
+}
+
 TEST(PlanCommand, BoundsHoldTheValue) {
   for (const char* graph : {"alexnet", "vgg16", "resnet18", "squeezenet1_0"}) {
     for (const char* cluster : {"4xA:32e9@1e9", "2xA:32e9@1e9+2xB:16e9/2", "3xA@1e10"}) {

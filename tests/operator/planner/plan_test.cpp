@@ -308,6 +308,26 @@ TEST(Planner, CutsForFrozenParametersThatNobodySums) {
   EXPECT_EQ(costs.split[0].static_bytes, 800 * kMb);
 }
 
+// 8 bytes a number each way, half of them before the other half.
+TEST(Planner, CountsTheExchangeOfTiedTables) {
+  Model model = layers({5, 5, 5, 5});
+  Cluster cluster = nodes(2);
+  cluster.default_bytes_per_second = 1e9;
+  const PlanReport untied = planned(model, cluster, batch_of(16, 2, 1));
+  EXPECT_EQ(untied.tie_seconds, 0);
+  model.tied_bytes = 100 * kMb;
+  const PlanReport report = planned(model, cluster, batch_of(16, 2, 1));
+
+  EXPECT_EQ(report.tied_bytes, 100 * kMb);
+  EXPECT_NEAR(report.tie_seconds, 0.2, 1e-6);
+  EXPECT_NEAR(report.plan.predicted_step_seconds, untied.plan.predicted_step_seconds + 0.2, 1e-6);
+  EXPECT_EQ(planned(model, cluster, batch_of(16, 1, 1)).tied_bytes, 0) << "both ends on one stage";
+
+  // Stages are worth less than the tie: one of them is faster.
+  model.tied_bytes = 10'000 * kMb;
+  EXPECT_EQ(planned(model, cluster, batch_of(16, 0, 1)).plan.stages.size(), 1U);
+}
+
 TEST(Planner, MemoryLimitsK) {
   Model model = layers({10, 10, 10, 10}, 12'500'000);  // c = f
   Cluster cluster = nodes(4);

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "tests/support/strict_device.h"
-#include "tests/worker/stage/frozen_layers.h"
+#include "tests/worker/stage/stage_testing.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/verdict.h"
 #include "worker/schedule/caps.h"
@@ -52,11 +52,7 @@ inline stage::ModelOptions tiny_model(const std::string& name) {
 
 inline stage::Model tiny(const std::string& name) {
   const stage::ModelOptions options = tiny_model(name);
-  std::shared_ptr<const stage::LayerSource> source;
-  if (options.name == weir::test::kFrozenMlp) {
-    source = std::make_shared<weir::test::FrozenMlp>(options);
-  }
-  return *stage::describe_model(options, std::move(source));
+  return *stage::describe_model(options, weir::test::source_of(options));
 }
 
 // Layers spread evenly over `stages`.

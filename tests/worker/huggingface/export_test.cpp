@@ -39,8 +39,8 @@ class Export : public ::testing::Test {
   const test::TempDir scratch_;
   const std::string root_ = scratch_.path().string(), to_ = root_ + "/out";
 
-  Result<Exported> exported(const std::string& folder, ExportOrder order = {}) {
-    const stage::Model model = test::folder_model(folder, test::folder_options());
+  Result<Exported> exported(const std::string& folder, ExportOrder order = {}, bool untie = true) {
+    const stage::Model model = test::folder_model(folder, test::folder_options(), false, untie);
     save(model, root_, model.source->export_json());
     order.checkpoint = root_;
     order.to = to_;
@@ -96,6 +96,25 @@ TEST_F(Export, OpensAgainWithTheSameValues) {
     EXPECT_EQ(config["dtype"], "float32");
     EXPECT_EQ(config.value("tie_word_embeddings", false), false) << name << " is a copy";
     EXPECT_EQ(test::refusal_of(to_, test::folder_options(), false), "") << name;
+  }
+}
+
+TEST_F(Export, OfATiedModelHasItsTableOnce) {
+  for (const char* name : {"llama-tied", "gpt2"}) {
+    const std::string folder = test::stored_folder(name);
+    ASSERT_TRUE(exported(folder, {}, false)) << name;
+    const auto before = test::tensors_of(folder + "/model.safetensors");
+    const auto after = test::tensors_of(to_ + "/model.safetensors");
+    EXPECT_EQ(after.size(), before.size()) << name;
+    EXPECT_FALSE(after.contains("lm_head.weight")) << name;
+    for (const auto& [tensor, floats] : before) {
+      ASSERT_TRUE(after.contains(tensor)) << name << ' ' << tensor;
+      EXPECT_TRUE(after.at(tensor).values == floats.values) << name << ' ' << tensor;
+    }
+    const json config = json::parse(test::text_of_file(to_ + "/config.json"));
+    EXPECT_TRUE(config.value("tie_word_embeddings", true)) << name;
+    EXPECT_EQ(test::refusal_of(to_, test::folder_options(), false), "") << name;
+    EXPECT_EQ(test::folder_model(to_, test::folder_options(), false, false).ties.size(), 1U);
   }
 }
 

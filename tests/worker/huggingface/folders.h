@@ -84,9 +84,9 @@ inline stage::ModelOptions folder_options() {
 
 // The model of a folder; a failure of the test if it is refused.
 inline stage::Model folder_model(const std::string& path, stage::ModelOptions options,
-                                 bool random = false) {
+                                 bool random = false, bool untie = true) {
   const auto opened =
-      huggingface::open_model({.path = path, .random = random, .untie = true}, options);
+      huggingface::open_model({.path = path, .random = random, .untie = untie}, options);
   EXPECT_TRUE(opened) << opened.error().message;
   options.vocabulary = opened->vocabulary;
   auto model = stage::describe_model(options, opened->source);

@@ -69,6 +69,22 @@ TEST(Profile, SaysWhatALayerHoldsWhereParametersAloneDoNot) {
       "nodes[0].staticBytes: not in 0 .. 2^50 bytes");
 }
 
+TEST(Profile, NamesTheTablesThatItsFirstAndLastLayerShare) {
+  const std::string node =
+      R"(,"parameterBytes":1,"outputBytesPerSample":9,"times":{"cpu":[{"samples":1,"forward":1,"backward":2}]}})";
+  const auto with_ties = [&](const std::string& ties) {
+    std::string text = with_node(R"({"id":"a")" + node + R"(,{"id":"b")" + node);
+    return text.insert(text.rfind('}'), R"(,"ties":)" + ties);
+  };
+  const auto decoded = decode_profile(with_ties(R"([{"first":"a","last":"b","bytes":40}])"));
+  ASSERT_TRUE(decoded.ok()) << decoded.error().message;
+  EXPECT_EQ(decoded->ties, (std::vector<ProfileTie>{{"a", "b", 40}}));
+  EXPECT_EQ(*decode_profile(encode_profile(*decoded)), *decoded);
+  EXPECT_EQ(error_of(with_ties(R"([{"first":"b","last":"a","bytes":40}])")),
+            "ties[0]: not between the first and the last of the nodes");
+  EXPECT_EQ(error_of(with_ties(R"([{"first":"a","last":"b"}])")), "ties[0].bytes: missing");
+}
+
 TEST(Profile, WithoutKeptActivationsTheOutputCounts) {
   const auto decoded = decode_profile(with_node(
       R"({"id":"a","parameterBytes":1,"outputBytesPerSample":9,"times":{"cpu":[{"samples":1,"forward":1,"backward":2}]}})"));

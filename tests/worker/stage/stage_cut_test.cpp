@@ -13,7 +13,7 @@ using device::Buffer;
 constexpr int kMicroBatches = 4, kSamples = 2, kSteps = 3;
 
 struct Trained {
-  std::vector<double> losses;
+  std::vector<double> losses, squares;
   std::vector<std::uint32_t> parameters;
 };
 
@@ -43,7 +43,13 @@ class Chain {
       if (late != kWhole) {
         for (int i = kMicroBatches - late; i < kMicroBatches; ++i) weights(i);
       }
-      for (auto& stage : stages_) stage->optimizer_step();
+      if (stages_.size() > 1) test::add_other_ends(*stages_.front(), *stages_.back());
+      for (auto& stage : stages_) {
+        stage->finish_gradients();
+        const auto squares = *stage->gradient_squares();
+        trained.squares.insert(trained.squares.end(), squares.begin(), squares.end());
+        stage->optimizer_step();
+      }
       trained.losses.push_back(stages_.back()->loss());
     }
     for (auto& stage : stages_) {
@@ -96,6 +102,7 @@ TEST_P(StageCut, GivesTheBitsOfTheWholeModelAtEveryLayerAndInEveryOrder) {
     for (const int in_flight : {2, 4}) {
       const Trained parts = Chain(model_, {{0, cut}, {cut + 1, last}}).train(in_flight);
       EXPECT_EQ(parts.losses, whole.losses) << "cut after " << cut << ", in flight " << in_flight;
+      EXPECT_EQ(parts.squares, whole.squares) << "cut after " << cut;
       EXPECT_TRUE(parts.parameters == whole.parameters)
           << "cut after " << cut << ", in flight " << in_flight;
     }
@@ -143,6 +150,11 @@ TEST_P(StageCut, GivesTheBitsOfWholeBackwardsWhenTheyAreSplit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, StageCut, ::testing::ValuesIn(test::tested_models()),
+                         test::tested_name);
+INSTANTIATE_TEST_SUITE_P(Tied, StageCut,
+                         ::testing::Values(test::TestedModel{test::kTiedLlama},
+                                           test::TestedModel{test::kTiedGpt},
+                                           test::TestedModel{test::kTiedLlama, Precision::kBf16}),
                          test::tested_name);
 INSTANTIATE_TEST_SUITE_P(Frozen, StageCut,
                          ::testing::Values(test::TestedModel{test::kFrozenMlp},

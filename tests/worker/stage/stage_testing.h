@@ -48,6 +48,50 @@ class EverythingModel final : public stage::LayerSource {
   const stage::ModelOptions options_;
 };
 
+// Decoders whose projection to the vocabulary is the table of the embedding.
+inline constexpr const char* kTiedLlama = "llama-with-a-tied-table";
+inline constexpr const char* kTiedGpt = "gpt-with-a-tied-table";
+class TiedModel final : public stage::LayerSource {
+ public:
+  explicit TiedModel(stage::ModelOptions options, bool tied = true)
+      : options_(std::move(options)), tied_(tied) {}
+  std::string name() const override { return options_.name; }
+  std::string engine() const override { return ""; }
+  stage::Layers layers() const override {
+    stage::DecoderShape shape{.family = stage::DecoderFamily::kLlama,
+                              .blocks = 3,
+                              .channels = 16,
+                              .heads = 2,
+                              .kv_heads = 1,
+                              .head_size = 8,
+                              .ffn = 24,
+                              .deviation = 0.1F,
+                              .full_names = true,
+                              .tied = tied_};
+    if (options_.name == kTiedGpt) {
+      shape.family = stage::DecoderFamily::kGpt;
+      shape.kv_heads = shape.heads;
+      shape.ffn = 4 * shape.channels;
+      shape.positions = options_.sequence;
+    }
+    return stage::build_decoder(shape, options_);
+  }
+
+ private:
+  const stage::ModelOptions options_;
+  const bool tied_;
+};
+
+// The model of that name if it is none of the registry's.
+inline std::shared_ptr<const stage::LayerSource> source_of(const stage::ModelOptions& options) {
+  if (options.name == kEverything) return std::make_shared<EverythingModel>(options);
+  if (options.name == kFrozenMlp) return std::make_shared<FrozenMlp>(options);
+  if (options.name == kTiedLlama || options.name == kTiedGpt) {
+    return std::make_shared<TiedModel>(options);
+  }
+  return nullptr;
+}
+
 // What tests of whole models run with.
 struct TestedModel {
   std::string name;
@@ -77,6 +121,8 @@ inline std::string model_text(const std::string& model) {
          : model == "llama"     ? "Llama"
          : model == kEverything ? "Everything"
          : model == kFrozenMlp  ? "FrozenMlp"
+         : model == kTiedLlama  ? "TiedLlama"
+         : model == kTiedGpt    ? "TiedGpt"
                                 : "GptTiny";
 }
 inline std::string tested_name(const ::testing::TestParamInfo<TestedModel>& tested) {
@@ -101,10 +147,7 @@ inline stage::ModelOptions small_options(const std::string& name,
 }
 
 inline stage::Model model_of(const stage::ModelOptions& options) {
-  std::shared_ptr<const stage::LayerSource> source;
-  if (options.name == kEverything) source = std::make_shared<EverythingModel>(options);
-  if (options.name == kFrozenMlp) source = std::make_shared<FrozenMlp>(options);
-  auto described = stage::describe_model(options, std::move(source));
+  auto described = stage::describe_model(options, source_of(options));
   EXPECT_TRUE(described.ok());
   return *std::move(described);
 }
@@ -163,6 +206,17 @@ inline device::Buffer backward_input(stage::Stage& stage, int micro_batch,
   auto gradient = stage.backward_input(micro_batch, output_gradient);
   EXPECT_TRUE(gradient.ok());
   return *std::move(gradient);
+}
+
+// What the engine does with tied tables on two stages.
+inline void add_other_ends(stage::Stage& one, stage::Stage& other) {
+  const auto here = one.tied_sums(), there = other.tied_sums();
+  ASSERT_EQ(here.size(), there.size());
+  for (std::size_t i = 0; i < here.size(); ++i) {
+    for (std::size_t n = 0; n < here[i].sums.size(); ++n) {
+      here[i].sums[n] = there[i].sums[n] = here[i].sums[n] + there[i].sums[n];
+    }
+  }
 }
 
 // Name of a test whose parameter is one of the models.

@@ -89,8 +89,9 @@ def size_text(size):
 def print_description(of):
     layers = of["layers"]
     count = [sum(product(p["shape"]) for p in layer["parameters"]) for layer in layers]
+    shared = sum(product(p["shape"]) for layer in layers for p in layer["parameters"] if "tiedTo" in p)   # a table that counts once
     frozen = sum(product(p["shape"]) for layer in layers for p in layer["parameters"] if not p["trainable"])
-    print(f"{of['name']}, {len(layers)} layers, {sum(count) / 1e6:.1f} M parameters" + (f", {frozen / 1e6:.1f} M of them frozen" if frozen else "") +
+    print(f"{of['name']}, {len(layers)} layers, {(sum(count) - shared) / 1e6:.1f} M parameters" + (f", {frozen / 1e6:.1f} M of them frozen" if frozen else "") +
           f", {of['engine']}" + (f"; {of['note']}" if of["note"] else ""))
     print(f"{'layer':16s} {'kind':20s} {'parameters':>12s} {'kept a sample':>14s} {'needed a sample':>16s}")
     for layer, parameters in zip(layers, count):

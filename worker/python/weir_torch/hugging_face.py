@@ -115,7 +115,15 @@ class FolderPart(Part):
         """The family's own, under a seed that depends on the job's and the layer; then what the folder has."""
         weights = self.model.weights
         if weights is not None:
-            return [weights.read(name, torch.Size(shape)) for name, shape, _ in self.parameters]
+            return [weights.read(self.tied.get(name, name), torch.Size(shape)) for name, shape, _ in self.parameters]
+        values = self.random_values()
+        first = self.model.parts[0]
+        for i, (name, *_) in enumerate(self.parameters):
+            if name in self.tied:
+                values[i] = first.random_values()[[n for n, *_ in first.parameters].index(self.tied[name])]
+        return values
+
+    def random_values(self):
         before = self.installed
         bound = own_memory(self.places, torch.float32)
         bound.install()
@@ -167,7 +175,8 @@ class FolderModel:
     def export(self):
         """What a folder that from_pretrained opens holds besides the tensors."""
         text = json.loads(self.config.to_json_string(use_diff=False))
-        return {"config": {**text, "architectures": [self.name], "dtype": "float32"}, "folder": self.source}
+        tied = sorted(self.parts[-1].tied)
+        return {"config": {**text, "architectures": [self.name], "dtype": "float32"}, "folder": self.source, **({"tied": tied} if tied else {})}
 
     @staticmethod
     def built(config, bare):
@@ -207,15 +216,18 @@ class FolderModel:
     def describe_parts(self):
         owned, tied = self.parts_of.parameters()
         model, settings = self.parts_of.model, self.settings
+        twins = {}   # {name of the owner's: name in the head}
         for layer, name in tied:
-            twin = next(n for n, p in model.named_parameters(remove_duplicate=False) if n != name and p is model.get_parameter(name))
-            raise Refused(f"model hf:{self.source} ties {twin} to {name}; --untie trains a copy")
+            twins[name] = next(n for n, p in model.named_parameters(remove_duplicate=False) if n != name and p is model.get_parameter(name))
+            if layer != "head" or name not in owned["embed"]:
+                raise Refused(f"model hf:{self.source} ties {twins[name]} to {name}, which are not the tables of its head and of its embedding")
         width, kinds = model.get_input_embeddings().embedding_dim, {}
         for part in self.parts:
             part.needs_inputs, part.last = part.index == 0, part.id == "head"
             part.input_shape = None if part.index == 0 else (settings.sequence, width)
             part.output_shape = () if part.last else (settings.sequence, width)
-            names = {p: n for n, p in owned[part.id].items()}
+            names = {p: twins.get(n, n) if part.last else n for n, p in owned[part.id].items()}
+            part.tied = {twin: name for name, twin in twins.items()} if part.last else {}
             part.parameters = [(names[p], list(p.shape), p.requires_grad) for p in part.places]
             part.description = type(part.modules[0]).__name__ if part.id.startswith("block") else part.id
             key = part.description, getattr(part.modules[0], "layer_type", self.type_of(part)), tuple(tuple(p.shape) for p in part.places)

@@ -148,12 +148,22 @@ class OwnModel:
             part.needs_inputs = like.needs_inputs
             part.parameters = [(f"{part.id}.{name}", *rest) for name, *rest in like.own_parameters]
             if part.originals is not None:
-                for p in part.places:
-                    if owners.setdefault(p, part.id) != part.id:
-                        raise Refused(f"layer {part.id} has a parameter that is layer {owners[p]}'s, too; tied tables are not supported, train a copy")
+                self.look_for_ties(part, owners)
             shape = part.output_shape
         for part in self.parts:
             part.release()
+
+    def look_for_ties(self, part, owners):
+        """owners: {parameter: (layer, name there, the modules that hold it)} of the layers before."""
+        for (p, holders), (name, *_) in zip(part.places.items(), part.parameters):
+            owner, table, places = owners.setdefault(p, (part, name, holders))
+            if owner is part:
+                continue
+            if owner.index != 0 or not part.last:
+                raise Refused(f"layer {part.id} has a parameter that is layer {owner.id}'s, too; only the last and the first layer may share one")
+            if any(module is other for module, _ in holders for other, _ in places):
+                raise Refused(f"layer {part.id} has a module that is layer {owner.id}'s, too; share its parameter, not the module")
+            part.tied[name] = table
 
     def try_out(self, part):
         """Runs a layer as training will, and measures it."""

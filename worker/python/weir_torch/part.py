@@ -44,6 +44,7 @@ class Part:
     input_shape: tuple = None    # of one sample; None: tokens
     output_shape: tuple = ()
     parameters: list = field(default_factory=list)   # (name, shape, trainable)
+    tied: dict = field(default_factory=dict)         # {name of a parameter of the last layer: that of the first layer whose table it is}
     stash: Line = field(default_factory=Line)
     transient: Line = field(default_factory=Line)
     places: dict = None
@@ -85,4 +86,5 @@ class Part:
                 "outputValues": 0 if self.last else int(torch.Size(self.output_shape).numel()), "needsInputs": self.needs_inputs,
                 "needsTargets": self.last, "stashBytesPerSample": self.stash.per_sample, "stashBytes": self.stash.once,
                 "transientBytesPerSample": self.transient.per_sample, "transientBytes": self.transient.once,
-                "parameters": [{"name": name, "shape": shape or [1], "trainable": trainable} for name, shape, trainable in self.parameters]}
+                "parameters": [{"name": name, "shape": shape or [1], "trainable": trainable, **({"tiedTo": self.tied[name]} if name in self.tied else {})}
+                               for name, shape, trainable in self.parameters]}

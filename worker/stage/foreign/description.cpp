@@ -85,11 +85,7 @@ Result<ParameterSpec> parameter_of(const json& object, const std::string& path) 
            times(count, 16 * kStateFactor, inside + "shape"));
   WEIR_TRY(spec.decay, flag_of(object, inside, "decay", spec.shape.size() >= 2));
   WEIR_TRY(spec.trainable, flag_of(object, inside, "trainable", true));
-  WEIR_TRY(const std::string tied, text_of(object, inside, "tiedTo"));
-  if (!tied.empty()) {
-    return invalid(path, spec.name + " is tied to " + tied +
-                             "; tied parameters are not supported, train a copy");
-  }
+  WEIR_TRY(spec.tied_to, text_of(object, inside, "tiedTo"));
   return spec;
 }
 

@@ -119,6 +119,11 @@ Layers build_decoder(const DecoderShape& shape, const ModelOptions& options) {
   return layers;
 }
 
+const char* table_name(const DecoderShape& shape) {
+  if (shape.family == DecoderFamily::kLlama) return "model.embed_tokens.weight";
+  return shape.full_names ? "transformer.wte.weight" : "token.weight";
+}
+
 std::string facts_of(const DecoderShape& shape) {
   std::ostringstream text;
   text.precision(9);

@@ -26,6 +26,7 @@ struct DecoderShape {
   // Names of parameters: those of Hugging Face with the whole path, which are unique in the model,
   // or short ones. Llama always has the former.
   bool full_names = false;
+  bool tied = false;  // the projection to the vocabulary is the embedding's table
 
   int positions = 0;  // GPT: rows of the table of positions, at least T
 
@@ -43,6 +44,7 @@ std::optional<DecoderShape> decoder_of(const ModelOptions& options);
 // kInvalid names the option that no such decoder can have.
 Status check_decoder(const DecoderShape& shape, const ModelOptions& options);
 Layers build_decoder(const DecoderShape& shape, const ModelOptions& options);
+const char* table_name(const DecoderShape& shape);  // of the embedding's table of tokens
 // Text for a digest: facts that the shapes of the parameters do not show.
 std::string facts_of(const DecoderShape& shape);
 

@@ -15,12 +15,7 @@ class DecoderEmbed final : public Layer {
     const auto name = [&](const char* own, const char* full) {
       return shape.full_names ? full : own;
     };
-    parameters_ = {
-        {gpt ? name("token.weight", "transformer.wte.weight") : "model.embed_tokens.weight",
-         {shape.vocabulary, row},
-         0,
-         shape.deviation,
-         true}};
+    parameters_ = {{table_name(shape), {shape.vocabulary, row}, 0, shape.deviation, true}};
     if (gpt) {
       parameters_.push_back({name("position.weight", "transformer.wpe.weight"),
                              {shape.positions, row},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Final norm (of layers or RMS), untied projection to the vocabulary, and loss: (B,T,C) and targets
+// Final norm (of layers or RMS), projection to the vocabulary, and loss: (B,T,C) and targets
 // -> loss. In forward the logits are replaced by their gradient, which is kept for backward.
 #include <cstddef>
 
@@ -32,6 +32,7 @@ class DecoderHead final : public Layer {
                            0,
                            shape.deviation,
                            true});
+    if (shape.tied) parameters_.back().tied_to = table_name(shape);
     const std::int64_t kept = t * (shape.element * (c + v) + std::int64_t{4} * statistics());
     info_ = {.id = "head",
              .description = "final norm, projection to the vocabulary and loss",

@@ -34,4 +34,14 @@ struct RoundSums {
 void run_on_host(const RoundSums& op, const Host& host);
 void run_on_cuda(const RoundSums& op, CudaQueue& queue);
 
+// first[i] and last[i] become their sum: of a table that two layers share.
+struct JoinSums {
+  std::size_t count;
+  double* first;
+  double* last;
+  auto fields() const { return std::tie(count, first, last); }
+};
+void run_on_host(const JoinSums& op, const Host& host);
+void run_on_cuda(const JoinSums& op, CudaQueue& queue);
+
 }  // namespace weir::stage::ops

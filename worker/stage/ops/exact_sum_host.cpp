@@ -18,6 +18,10 @@ void round_sums(std::size_t count, const double* __restrict sums, float* __restr
   for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>(sums[i]);
 }
 
+void join_sums(std::size_t count, double* __restrict first, double* __restrict last) {
+  for (std::size_t i = 0; i < count; ++i) first[i] = last[i] = first[i] + last[i];
+}
+
 }  // namespace
 
 void run_on_host(const AddExactly& op, const Host& host) {
@@ -29,6 +33,12 @@ void run_on_host(const AddExactly& op, const Host& host) {
 void run_on_host(const RoundSums& op, const Host& host) {
   for_elements(host.team, op.count, [&](Team::Index begin, Team::Index end) {
     round_sums(static_cast<std::size_t>(end - begin), op.sums + begin, op.values + begin);
+  });
+}
+
+void run_on_host(const JoinSums& op, const Host& host) {
+  for_elements(host.team, op.count, [&](Team::Index begin, Team::Index end) {
+    join_sums(static_cast<std::size_t>(end - begin), op.first + begin, op.last + begin);
   });
 }
 

@@ -29,7 +29,7 @@ using Op = std::variant<Zero, Copy, RoundValues, LinearForward, LinearBackwardPa
                         AttentionBackward, GeluForward, GeluBackward, SwigluForward, SwigluBackward,
                         ReluForward, ReluBackward, EmbeddingForward, EmbeddingBackward,
                         ContextEmbeddingForward, ContextEmbeddingBackward, SoftmaxLoss, AdamW,
-                        AddExactly, RoundSums, SumSquares>;
+                        AddExactly, RoundSums, JoinSums, SumSquares>;
 
 // For messages, e.g. "GeluForward" or "LinearForward 768x3072".
 std::string name_of(const Op& op);

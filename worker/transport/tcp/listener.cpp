@@ -51,9 +51,12 @@ void Listener::route(const std::shared_ptr<wire::Acceptor>& acceptor) {
     return acceptor->refuse({Code::kConflict, "generation " + place->generation.text() +
                                                   " is older than " + newest_->text()});
   }
-  // Ranks first connect to their neighbours, then to the other replicas of their stage.
-  const bool later =
-      !rendezvous_ || (hello.purpose == wire::Purpose::kReplicaGroup) != rendezvous_->is_group();
+  // Ranks first connect to their neighbours, then to the other replicas of their stage, then to
+  // groups with higher numbers (ReplicaGroupGeneration::of_ties).
+  const bool later = !rendezvous_ ||
+                     (hello.purpose == wire::Purpose::kReplicaGroup) != rendezvous_->is_group() ||
+                     (rendezvous_->is_group() &&
+                      static_cast<int>(place->replica) > rendezvous_->generation().replica);
   if (place->generation > *newest_ || later) return pending_.add(acceptor);
   const Generation& mine = rendezvous_->generation();
   if (static_cast<int>(place->replica) != mine.replica ||

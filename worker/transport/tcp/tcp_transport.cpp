@@ -113,10 +113,12 @@ class Transport final : public TcpTransport {
     std::vector<ReplicaGroup::Connected> connected = io_->call([&] {
       std::vector<ReplicaGroup::Connected> result;
       for (Joined& one : joined) {
-        result.push_back({.replica = one.peer.stage,
-                          .name = "replica " + std::to_string(one.peer.stage) + " at " +
-                                  one.peer.ip + ":" + std::to_string(one.peer.data_port),
-                          .descriptor = released(one.socket)});
+        result.push_back(
+            {.replica = one.peer.stage,
+             .name = (group.of_ties ? "the other end of tied tables at "
+                                    : "replica " + std::to_string(one.peer.stage) + " at ") +
+                     one.peer.ip + ":" + std::to_string(one.peer.data_port),
+             .descriptor = released(one.socket)});
       }
       return result;
     });

@@ -79,6 +79,13 @@ TEST(ProfileJson, WhatALayerHoldsBesidesIsFrozen) {
   EXPECT_EQ(model->layers[1].frozen_bytes, 5000);
 }
 
+TEST(ProfileJson, TiedTablesAreCounted) {
+  json document = profile();
+  document["ties"] = {{{"first", "embed"}, {"last", "block0"}, {"bytes", 100}}};
+  EXPECT_EQ(decode_profile(document.dump())->tied_bytes, 100);
+  EXPECT_EQ(decode_profile(profile().dump())->tied_bytes, 0);
+}
+
 TEST(ProfileJson, DefaultsAreThoseOfTheFormat) {
   json document = profile();
   for (const char* field : {"model", "digest", "optimizer", "scaling", "edges"})

@@ -31,6 +31,14 @@ std::string refusal_of(const std::string& json) {
   return read.error().message;
 }
 
+TEST(Description, SaysWhichParametersAreTied) {
+  const auto model =
+      read_description(text(R"("decay": true)", R"("tiedTo": "b")"), Precision::kFp32, 13);
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_EQ(model->layers[1].parameters[0].tied_to, "b");
+  EXPECT_EQ(model->layers[0].parameters[0].tied_to, "");
+}
+
 TEST(Description, SaysWhichParametersAreFrozen) {
   const auto model = read_description(
       text(R"("shape": [3, 5])", R"("shape": [3, 5], "trainable": false)"), Precision::kFp32, 13);
@@ -89,8 +97,8 @@ TEST(Description, ThatIsWrongIsRefusedByTheFieldsName) {
               HasSubstr("layers[0].stashBytes: is no whole number"));
   EXPECT_THAT(refusal_of(text(R"("decay": true)", R"("trainable": 0)")),
               HasSubstr("trainable: is neither true nor false"));
-  EXPECT_THAT(refusal_of(text(R"("decay": true)", R"("tiedTo": "w")")),
-              HasSubstr("h is tied to w; tied parameters are not supported"));
+  EXPECT_THAT(refusal_of(text(R"("decay": true)", R"("tiedTo": 1)")),
+              HasSubstr("tiedTo: is no text"));
   EXPECT_THAT(refusal_of(text(R"("decay": true)", R"("decay": 1)")),
               HasSubstr("is neither true nor false"));
   EXPECT_THAT(refusal_of(text(R"("id": "z")", R"("id": "z\u0007")")),

@@ -92,6 +92,13 @@ TEST(ExactSum, ZeroesItsTermsAndRoundsOnce) {
   EXPECT_EQ(rounded, (std::vector<float>{0.1F, -3.0F, 0.0F}));
 }
 
+TEST(ExactSum, OfATableThatTwoLayersShareIsThatOfBoth) {
+  std::vector<double> first = {1, -2, 0.5}, last = {0.25, 2, 1e-9};
+  test::run(JoinSums{3, first.data(), last.data()});
+  EXPECT_EQ(first, (std::vector<double>{1.25, 0, 0.5 + 1e-9}));
+  EXPECT_EQ(last, first);
+}
+
 TEST(ExactSum, LetsBadGradientsBeSeen) {
   std::vector<float> term = {std::nanf(""), INFINITY, 1e20F};
   std::vector<double> sums = {0, 0, 0};

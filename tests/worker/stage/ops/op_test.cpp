@@ -97,6 +97,7 @@ TEST(RecordedOps, TellShapesSizesConstantsAndKindsApart) {
                                Copy{.bytes = 1},
                                AddExactly{.count = 1},
                                RoundSums{.count = 1},
+                               JoinSums{.count = 1},
                                SumSquares{.count = 1}};
   for (std::size_t i = 0; i < ops.size(); ++i) {
     for (std::size_t j = 0; j < ops.size(); ++j) {

@@ -21,6 +21,12 @@ struct SumRounding {
   __device__ void operator()(std::size_t i) const { values[i] = __double2float_rn(sums[i]); }
 };
 
+struct Joining {
+  double* first;
+  double* last;
+  __device__ void operator()(std::size_t i) const { first[i] = last[i] = first[i] + last[i]; }
+};
+
 }  // namespace
 
 void run_on_cuda(const AddExactly& op, CudaQueue& queue) {
@@ -29,6 +35,10 @@ void run_on_cuda(const AddExactly& op, CudaQueue& queue) {
 
 void run_on_cuda(const RoundSums& op, CudaQueue& queue) {
   launch_for_each(queue.stream, op.count, SumRounding{op.sums, op.values});
+}
+
+void run_on_cuda(const JoinSums& op, CudaQueue& queue) {
+  launch_for_each(queue.stream, op.count, Joining{op.first, op.last});
 }
 
 }  // namespace weir::stage::ops
