@@ -122,7 +122,7 @@ struct ReportStatus {
   std::optional<Time> last_step_time, last_report_time;
   std::optional<std::int64_t> last_checkpoint_step;
   bool has_progress = false;
-  std::string network_state;  // Healthy, Contended, Unknown; "" = not evaluated yet
+  std::string network_state;  // Healthy, Hidden, Contended, Unknown; "" = not evaluated yet
   std::optional<Time> last_sample_time;
   std::vector<WorstLink> worst_links;
   std::string sync_mode;

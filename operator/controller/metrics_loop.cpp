@@ -115,7 +115,6 @@ void MetricsLoop::take(const std::string& key, const metrics::JobQuery& query,
   estimator::add_scrapes(job.sync_model, samples.sync_scrapes);
   for (estimator::LinkModelState* model : {&job.model, &job.sync_model}) {
     if (!samples.baseline.empty()) model->baseline = samples.baseline;
-    if (samples.freshness == estimator::Freshness::kFresh) estimator::evaluate(*model, now);
   }
   job.model.stage_seconds = samples.stage_seconds;
   estimator::add_replica_scrapes(job.replicas, samples.replicas);

@@ -47,10 +47,12 @@ struct RateVectors {
 struct LinkEstimate {
   LinkKey link;
   std::string from_node, to_node;
-  double now = 0;                   // bytes per second, median of the newest samples
-  double baseline = 0;              // bytes per second, 95 % quantile over 1 h; 0 = unknown
-  bool preempted = false;           // operator/adaptation/costing/README.md "Inputs"
-  std::optional<SystemTime> since;  // when the preemption began
+  double now = 0;  // bytes per second, median of the newest samples
+  // Usual rate, bytes per second (README "Contention"); without segments the 95 % quantile of an
+  // hour. 0 = unknown.
+  double baseline = 0;
+  bool preempted = false;           // contended (README "Contention")
+  std::optional<SystemTime> since;  // when the contention began
   double mean = 0;                  // bytes per second, harmonic mean of the newest 16 samples
 };
 

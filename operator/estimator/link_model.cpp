@@ -11,21 +11,8 @@
 namespace weir::estimator {
 namespace {
 
-// Events and status use the detector (operator/adaptation/costing/README.md "Inputs"); retuning
-// does not.
-constexpr double kPreemptedShare = 0.8;
-constexpr double kRecoveredShare = 0.9;
-constexpr int kEvaluationsInRow = 2;
-constexpr double kLeastFall = 0.10;      // a smaller fall of the mean is scatter
-constexpr std::size_t kLeastBefore = 4;  // scrapes that a comparison with earlier rates needs
 // Scrapes for LinkEstimate::now. A median of three follows a change fast and drops an outlier.
 constexpr std::size_t kNowScrapes = 3;
-
-double mean(const std::vector<double>& values) {
-  double sum = 0;
-  for (const double value : values) sum += value;
-  return sum / static_cast<double>(values.size());
-}
 
 // Harmonic mean: the rate of equally many bytes sent at each of these rates in turn.
 double mean_rate(const std::vector<double>& rates) {
@@ -52,21 +39,6 @@ std::vector<double> newest_rates(const LinkModelState& state, const LinkKey& lin
     }
   }
   return rates;
-}
-
-// Whether the link's rate fell. If rates scatter widely, their median is always far below their
-// 95 % quantile, so the means before and after are compared (Greyhound, ATC'25). If the rates
-// before are unknown, even the best of the newest rates must be below the baseline.
-bool fell(const LinkModelState& state, const LinkKey& link, double baseline) {
-  const auto unseen = std::ranges::count_if(
-      state.scrapes, [&](const Scrape& scrape) { return scrape.time > state.evaluated; });
-  std::vector<double> before = newest_rates(state, link, state.scrapes.size());  // oldest first
-  const std::vector<double> after = newest_rates(state, link, kUsedScrapes);
-  before.resize(before.size() - after.size());
-  if (before.size() >= kLeastBefore && unseen <= static_cast<std::ptrdiff_t>(kUsedScrapes)) {
-    return mean(after) <= (1 - kLeastFall) * mean(before);
-  }
-  return *std::ranges::max_element(after) <= (1 - kLeastFall) * baseline;
 }
 
 // The newest sample of every link seen in the kept scrapes.
@@ -135,26 +107,6 @@ void add_scrapes(LinkModelState& state, const std::vector<Scrape>& scrapes) {
   }
 }
 
-void evaluate(LinkModelState& state, SystemTime now) {
-  for (const auto& [link, sample] : newest_samples(state)) {
-    const auto baseline = state.baseline.find(link);
-    if (baseline == state.baseline.end() || !(baseline->second > 0)) continue;
-    const std::vector<double> rates = newest_rates(state, link, kUsedScrapes);
-    if (rates.empty()) continue;
-    const double share = median(rates) / baseline->second;
-
-    int& below = state.below[link];
-    int& above = state.above[link];
-    below = share < kPreemptedShare && (below > 0 || fell(state, link, baseline->second))
-                ? below + 1
-                : 0;
-    above = share > kRecoveredShare ? above + 1 : 0;
-    if (below >= kEvaluationsInRow) state.preempted_since.emplace(link, now);
-    if (above >= kEvaluationsInRow) state.preempted_since.erase(link);
-  }
-  if (!state.scrapes.empty()) state.evaluated = state.scrapes.back().time;
-}
-
 Estimates estimates_of(const LinkModelState& state, Freshness source, SystemTime now,
                        std::chrono::seconds stale_after) {
   Estimates estimates;
@@ -180,10 +132,6 @@ Estimates estimates_of(const LinkModelState& state, Freshness source, SystemTime
     estimate.mean = mean_rate(newest_rates(state, link, kUsedScrapes));
     if (const auto it = state.baseline.find(link); it != state.baseline.end()) {
       estimate.baseline = it->second;
-    }
-    if (const auto it = state.preempted_since.find(link); it != state.preempted_since.end()) {
-      estimate.preempted = true;
-      estimate.since = it->second;
     }
     estimates.links.push_back(std::move(estimate));
   }

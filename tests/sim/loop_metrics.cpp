@@ -104,7 +104,6 @@ estimator::Estimates SimulatedMetrics::estimates(double time, bool answers) {
     fresh_replicas_.clear();
     for (estimator::LinkModelState* model : {&model_, &sync_model_}) {
       if (!baseline_.empty()) model->baseline = baseline_;
-      estimator::evaluate(*model, now);
     }
   }
   const auto freshness = answers ? Freshness::kFresh : Freshness::kQueryFailed;

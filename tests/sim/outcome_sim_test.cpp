@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What PlanOutcome tells, against the truth: networks that move before, at and after the switch to
-// a plan. The truth is the step of the plan before in the same moments in which the steps of the
+// PlanOutcome against the truth, and quiet jobs. Networks that move before, at and after the switch
+// to a plan. The truth is the step of the plan before in the same moments in which the steps of the
 // new plan were measured. 20 seeds, WEIR_FULL=1: 100; WEIR_SEED=<seed> prints that one.
 #include <algorithm>
 #include <cmath>
@@ -74,6 +74,28 @@ TEST(OutcomeSim, TellsTheGainOfAChangeAlthoughTheNetworkMoves) {
   if (first == last) return;
   EXPECT_GE(told, static_cast<int>(last) / 2);
   EXPECT_GE(right, std::ceil(0.95 * told));
+}
+
+// 10,000 steps on a quiet network, whose rates and steps only scatter.
+TEST(QuietSim, NeverDegradesAJob) {
+  LoopCase one;
+  one.shape.node_rate = 1.5e7;
+  Hazards hazards;
+  hazards.node_share.resize(static_cast<std::size_t>(one.shape.workers + one.spare_nodes));
+  hazards.slow.resize(hazards.node_share.size());
+  one.hazards = hazards;
+#ifdef WEIR_SANITIZED
+  one.horizon = 400;
+  constexpr std::int64_t kLeastSteps = 300;
+#else
+  one.horizon = 9000;
+  constexpr std::int64_t kLeastSteps = 10'000;
+#endif
+  WholeLoop loop(one, "Auto", 1);
+  loop.run();
+  for (const auto& what : loop.wrong()) ADD_FAILURE() << what;
+  EXPECT_GE(loop.steps(), kLeastSteps);
+  EXPECT_EQ(loop.degraded(), 0) << loop.history();
 }
 
 }  // namespace outcome_sim_test

@@ -56,7 +56,7 @@ class WholeLoop {
   };
   const std::vector<Outcome>& outcomes() const { return outcomes_; }
   int degraded() const { return degraded_; }  // passes in which condition Degraded was True
-  const std::vector<double>& plan_times() const { return plan_times_; }
+  std::int64_t steps() const { return workers_.step(); }
 
   static constexpr double kSampled = 5;  // seconds between two entries of work()
 

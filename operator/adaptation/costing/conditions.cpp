@@ -9,6 +9,7 @@
 #include "operator/adaptation/costing/exposed_sync.h"
 #include "operator/adaptation/costing/input.h"
 #include "operator/facts/measured_times.h"
+#include "operator/facts/node_bandwidth.h"
 #include "operator/facts/planning.h"
 #include "operator/planner/model/stage_costs.h"
 #include "worker/base/median.h"
@@ -51,9 +52,10 @@ double usual_between(const facts::Facts& facts, const planner::Cluster& cluster,
   return planner::link_between(cluster, from, to).bytes_per_second;
 }
 
-void take_links(const facts::Facts& facts, const protocol::Segment& segment,
-                const schedule::Plan& plan, const planner::Cluster& cluster,
-                const planner::PipelineCosts& costs, Conditions& conditions) {
+// visit(link, from, to, bytes) for each link that the plan has and whose numbers can be.
+template <class Visit>
+void each_link(const protocol::Segment& segment, const schedule::Plan& plan,
+               const planner::PipelineCosts& costs, Visit visit) {
   const auto places = places_of(plan);
   for (const protocol::SegmentLink& link : segment.links) {
     const auto before = places.find({link.replica, link.boundary});
@@ -63,15 +65,25 @@ void take_links(const facts::Facts& facts, const protocol::Segment& segment,
                        boundary < costs.boundary_bytes.size() && plausible(link.seconds) &&
                        plausible(link.latency_seconds);
     if (!known || link.timed < 0 || link.transfers < link.timed || link.transfers == 0) continue;
-    const std::string& from = (link.forward ? before : behind)->second->node;
-    const std::string& to = (link.forward ? behind : before)->second->node;
-    const bool timed = 2 * link.timed >= link.transfers && link.seconds > 0;
-    const double rate = timed ? static_cast<double>(costs.boundary_bytes[boundary]) / link.seconds
-                              : usual_between(facts, cluster, from, to);
-    if (rate <= 0) continue;
-    conditions.links[{from, to}] = {.bytes_per_second = std::min(rate, kMostRate),
-                                    .latency_seconds = link.latency_seconds};
+    visit(link, (link.forward ? before : behind)->second->node,
+          (link.forward ? behind : before)->second->node,
+          static_cast<double>(costs.boundary_bytes[boundary]));
   }
+}
+
+void take_links(const facts::Facts& facts, const protocol::Segment& segment,
+                const schedule::Plan& plan, const planner::Cluster& cluster,
+                const planner::PipelineCosts& costs, Conditions& conditions) {
+  each_link(segment, plan, costs,
+            [&](const protocol::SegmentLink& link, const std::string& from, const std::string& to,
+                double bytes) {
+              const bool timed = 2 * link.timed >= link.transfers && link.seconds > 0;
+              const double rate =
+                  timed ? bytes / link.seconds : usual_between(facts, cluster, from, to);
+              if (rate <= 0) return;
+              conditions.links[{from, to}] = {.bytes_per_second = std::min(rate, kMostRate),
+                                              .latency_seconds = link.latency_seconds};
+            });
 }
 
 void take_ranks(const protocol::Segment& segment, const schedule::Plan& plan,
@@ -180,6 +192,54 @@ Evidence estimated(const facts::Facts& facts, const planner::Model* model, doubl
     }
   }
   return evidence;
+}
+
+estimator::SegmentRates segment_rates(const facts::Facts& facts, const planner::Model& model) {
+  const protocol::Segment* segment = segment_of(facts, facts.plan->revision);
+  if (segment == nullptr || segment->steps < 2 || segment->steps > kMostSteps) return {};
+  estimator::SegmentRates rates{.revision = segment->revision,
+                                .first_step = segment->first_step,
+                                .steps = segment->steps,
+                                .links = {}};
+  const auto costs = planner::costs_of(model, cluster_of(facts), *facts.plan);
+  each_link(*segment, *facts.plan, costs,
+            [&](const protocol::SegmentLink& link, const std::string& from, const std::string& to,
+                double bytes) {
+              estimator::SegmentRate rate{.timed = link.timed, .transfers = link.transfers};
+              if (link.seconds > 0 && plausible(link.error)) {
+                rate.rate = std::min(bytes / link.seconds, kMostRate);
+                rate.error = link.error / link.seconds;
+              }
+              // The slower one of two links between the same nodes counts.
+              const auto [place, fresh] = rates.links.try_emplace({from, to}, rate);
+              if (!fresh && rate.rate > 0 && rate.rate < place->second.rate) place->second = rate;
+            });
+  return rates;
+}
+
+estimator::UsualRates usual_rates(const facts::Facts& facts,
+                                  const estimator::ContentionState& state,
+                                  const estimator::SegmentRates& segment) {
+  planner::Cluster at_start;
+  if (facts.members != nullptr) facts::add_probed_links(facts.members->links, at_start);
+  const auto probed = [&](const estimator::NodePair& nodes) {
+    return facts.members != nullptr &&
+           std::ranges::any_of(facts.members->links, [&](const protocol::ProbedLink& link) {
+             return (link.from_node == nodes.first && link.to_node == nodes.second) ||
+                    (link.from_node == nodes.second && link.to_node == nodes.first);
+           });
+  };
+  estimator::UsualRates usual;
+  for (const auto& [nodes, link] : segment.links) {
+    const double start =
+        planner::link_between(at_start, nodes.first, nodes.second).bytes_per_second;
+    if (const auto known = estimator::usual_rate(state, nodes, start)) {
+      usual[nodes] = *known;
+    } else if (probed(nodes)) {
+      usual[nodes] = {.rate = start};
+    }
+  }
+  return usual;
 }
 
 void complete(Conditions& own, const Conditions& other) {

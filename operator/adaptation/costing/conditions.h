@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "operator/estimator/contention.h"
 #include "operator/facts/facts.h"
 #include "operator/planner/model/model.h"
 #include "worker/protocol/messages.h"
@@ -42,6 +43,13 @@ Evidence evidence_of(const facts::Facts& facts, const planner::Model* model,
 // samples from which steps are predicted.
 Evidence estimated(const facts::Facts& facts, const planner::Model* model, double seconds,
                    bool newest);
+
+// The links of the plan in force as its segment tells them; nothing without a segment.
+estimator::SegmentRates segment_rates(const facts::Facts& facts, const planner::Model& model);
+// Their usual rates, as far as they are known: from earlier segments, else from the workers' probe.
+estimator::UsualRates usual_rates(const facts::Facts& facts,
+                                  const estimator::ContentionState& state,
+                                  const estimator::SegmentRates& segment);
 
 // Takes from `other` what `own` does not know.
 void complete(Conditions& own, const Conditions& other);

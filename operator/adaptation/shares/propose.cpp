@@ -10,6 +10,7 @@
 namespace weir::shares {
 namespace {
 
+constexpr double kLeastCost = 0.01;  // of throughput, of a straggler
 constexpr std::int64_t kStragglerSteps =
     16;                             // in a row (operator/adaptation/shares/README.md "Shares")
 constexpr int kUsualStaleness = 6;  // the CRD's default counts as unset
@@ -125,6 +126,10 @@ std::optional<std::string> straggler(const facts::Facts& facts) {
   if (window.empty()) return std::nullopt;
   const auto found = uneven(window);  // a slow replica comes before a fast one
   if (!found || found->seconds <= found->others) return std::nullopt;
+  // Exact replicas wait for the slow one; of those that average, it alone does less.
+  const double less = 1 - found->others / found->seconds;
+  const double cost = schedule::averages(*facts.plan) ? less / facts.plan->replica_count() : less;
+  if (cost < kLeastCost) return std::nullopt;
   return "replica " + std::to_string(found->replica) + " takes " + number(found->seconds, 2) +
          " s a step, median of the others " + number(found->others, 2) + " s for " +
          std::to_string(kStragglerSteps) + " steps, shares " + joined(facts.plan->micro_batches);

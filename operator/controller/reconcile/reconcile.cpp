@@ -213,9 +213,10 @@ void find_plans(View& view, const Draft& draft) {
   view.plan = view.refused ? view.applied : view.newest;
 }
 
-// Everything about the pods and plans of a job that is to run.
-void run(View& view, Draft& draft, bool accepted) {
+// Everything about the pods and plans of a job that is to run. estimates: those of the view.
+void run(View& view, Draft& draft, estimator::Estimates& estimates, bool accepted) {
   if (handle_release(view, draft)) return show_conditions(view, draft);
+  judge_network(view, draft, estimates);
   find_failures(view, draft);
   if (handle_failures(view, draft) || handle_deadlines(view, draft))
     return show_report(view, draft);
@@ -240,7 +241,8 @@ Outcome reconcile(const Snapshot& snapshot, const estimator::Estimates& estimate
   const std::string& manager = snapshot.job->spec.managed_by;
   if (!manager.empty() && manager != api::kManagedByUs) return {};
 
-  View view{snapshot, estimates, tunables};
+  estimator::Estimates seen = estimates;
+  View view{snapshot, seen, tunables};
   Draft draft(snapshot);
   if (snapshot.job->meta.deleting) {
     view.provider = gang::choose(view.job(), draft.status.gang_provider).provider;
@@ -266,6 +268,8 @@ Outcome reconcile(const Snapshot& snapshot, const estimator::Estimates& estimate
     return finish(view, draft);
   }
   if (handle_end(view, draft)) {
+    const bool slow = ended(draft) && draft.is("Degraded", "True");
+    if (slow) draft.set("Degraded", "False", "AsPlanned", "");  // nothing makes an ended job slower
     show_model(view, draft);
     show_report(view, draft);
     return finish(view, draft);
@@ -287,7 +291,7 @@ Outcome reconcile(const Snapshot& snapshot, const estimator::Estimates& estimate
   if (snapshot.control_ca != snapshot.ca_bundle || snapshot.written_url != snapshot.control_url)
     draft.ask(ApplyControlConfigMap{});
   if (accepted) apply_gang(view, draft);
-  run(view, draft, accepted);
+  run(view, draft, seen, accepted);
   return finish(view, draft);
 }
 

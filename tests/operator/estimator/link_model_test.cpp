@@ -28,10 +28,6 @@ std::vector<Scrape> scrapes(int first, int n, double rate, const LinkKey& link =
   for (int i = 0; i < n; ++i) result.push_back({at(first + i), {sample(link, rate)}});
   return result;
 }
-bool preempted(const LinkModelState& state) {
-  return estimates_of(state, Freshness::kFresh, at(0), 60s).links.at(0).preempted;
-}
-
 TEST(LinkModel, KeepsTheNewest32) {
   LinkModelState state;
   add_scrapes(state, scrapes(0, 40, 100));
@@ -131,94 +127,6 @@ TEST(LinkModel, NowOfALinkWithoutFreshTrafficIsItsLastRate) {
   ASSERT_EQ(estimates.links.size(), 2U);
   EXPECT_EQ(estimates.links[1].link, kLink1);
   EXPECT_EQ(estimates.links[1].now, 100);
-}
-
-TEST(LinkModel, PreemptedOnlyAfterTwoEvaluationsBelow80Percent) {
-  LinkModelState state;
-  state.baseline[kLink0] = 100;
-  add_scrapes(state, scrapes(0, 16, 79));
-
-  evaluate(state, at(16));
-  EXPECT_FALSE(preempted(state));
-  evaluate(state, at(31));
-  EXPECT_TRUE(preempted(state));
-  evaluate(state, at(46));
-
-  const LinkEstimate link = estimates_of(state, Freshness::kFresh, at(46), 60s).links.at(0);
-  EXPECT_EQ(link.since, at(31)) << "stays the first";
-  EXPECT_EQ(link.baseline, 100);
-  EXPECT_EQ(link.from_node, "a");
-}
-
-TEST(LinkModel, RatesThatOnlyScatterAreNoPreemption) {
-  LinkModelState state;
-  state.baseline[kLink0] = 100;  // their 95 % quantile
-  for (int i = 0; i < 32; ++i) {
-    add_scrapes(state, scrapes(i, 1, i % 3 == 0 ? 100 : 60));
-    evaluate(state, at(i));
-  }
-  EXPECT_FALSE(preempted(state)) << "median 60 %, but no slower than before";
-}
-
-TEST(LinkModel, AFallIsSeenHoweverRareEvaluationsAre) {
-  for (const int every : {1, 3, 12, 30}) {
-    LinkModelState state;
-    state.baseline[kLink0] = 100;
-    for (int i = 0; i < 120; ++i) {
-      add_scrapes(state, scrapes(i, 1, i < 30 ? 100 : 60));
-      if (i % every == every - 1) evaluate(state, at(i));
-    }
-    EXPECT_TRUE(preempted(state)) << "an evaluation each " << every << " scrapes";
-  }
-}
-
-TEST(LinkModel, RecoversOnlyAfterTwoEvaluationsAbove90Percent) {
-  LinkModelState state;
-  state.baseline[kLink0] = 100;
-  add_scrapes(state, scrapes(0, 16, 20));
-  evaluate(state, at(16));
-  evaluate(state, at(17));
-
-  add_scrapes(state, scrapes(20, 16, 85));
-  for (int i = 0; i < 5; ++i) evaluate(state, at(40 + i));
-  EXPECT_TRUE(preempted(state)) << "between 80 and 90 % nothing changes";
-
-  add_scrapes(state, scrapes(50, 16, 95));
-  evaluate(state, at(70));
-  EXPECT_TRUE(preempted(state));
-  evaluate(state, at(71));
-  EXPECT_FALSE(preempted(state));
-}
-
-TEST(LinkModel, AnInterruptedRowStartsAnew) {
-  LinkModelState state;
-  state.baseline[kLink0] = 100;
-  add_scrapes(state, scrapes(0, 16, 50));
-  evaluate(state, at(16));
-  add_scrapes(state, scrapes(20, 16, 85));
-  evaluate(state, at(40));
-  add_scrapes(state, scrapes(50, 16, 50));
-  evaluate(state, at(70));
-  EXPECT_FALSE(preempted(state));
-}
-
-TEST(LinkModel, TheMedianOfAnEvenNumberIsTheMiddle) {
-  LinkModelState state;
-  state.baseline[kLink0] = 100;
-  add_scrapes(state, scrapes(0, 8, 70));
-  add_scrapes(state, scrapes(8, 8, 89));  // median 79.5
-  evaluate(state, at(16));
-  evaluate(state, at(17));
-  EXPECT_TRUE(preempted(state));
-}
-
-TEST(LinkModel, WithoutABaselineNothingIsPreempted) {
-  LinkModelState state;
-  add_scrapes(state, scrapes(0, 16, 1));
-  evaluate(state, at(16));
-  evaluate(state, at(17));
-  EXPECT_FALSE(preempted(state));
-  EXPECT_EQ(estimates_of(state, Freshness::kFresh, at(17), 60s).links[0].baseline, 0);
 }
 
 TEST(LinkModel, FreshnessFollowsTheNewestSample) {

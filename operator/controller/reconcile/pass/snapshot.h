@@ -14,6 +14,7 @@
 #include "operator/adaptation/memory.h"
 #include "operator/api/objects.h"
 #include "operator/api/pipeline_job.h"
+#include "operator/estimator/contention.h"
 #include "operator/estimator/estimates.h"
 #include "operator/facts/facts.h"
 #include "worker/protocol/messages.h"
@@ -25,8 +26,17 @@ using Time = api::Time;
 
 // Memory of the controller between passes. It may be lost with the leader (operator/README.md
 // "Where state lives").
+// The newest segment has shown this of the network (plans/network.cpp).
+struct NetworkMemory {
+  estimator::ContentionState contention;
+  estimator::UsualRates usual;
+  std::map<estimator::NodePair, estimator::SegmentRate> rates;  // now
+  double cost_seconds = 0, cost_part = 0;                       // of all slow links, in a step
+};
+
 struct AdaptationState {
   adaptation::Memory memory;
+  NetworkMemory network;
   bool queued = false;         // the job waited for its queue in the last pass
   std::optional<Time> let_in;  // when a pass first found that it waits no longer
   // Step of the newest report, and when that step was first reported. They show a hang.

@@ -15,6 +15,10 @@ namespace weir::reconcile {
 void make_plans(const View& view, Draft& draft);  // initial, restart, edited spec
 void adapt(const View& view, Draft& draft);       // one tick of adaptation
 
+// Judges the links by the segments of the newest report, and writes what it finds into the
+// estimates: usual rates, contended links.
+void judge_network(const View& view, Draft& draft, estimator::Estimates& estimates);
+
 facts::Facts facts_of(const View& view, const Draft& draft);
 std::uint32_t next_revision(const View& view, const Draft& draft);  // of a plan that is made now
 // Puts a plan into status and emits CreatePlan. Revision, parent and uid are filled in here.

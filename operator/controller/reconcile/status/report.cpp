@@ -27,6 +27,39 @@ const estimator::LinkEstimate* slowest_contended(const View& view) {
   return slow;
 }
 
+bool usually_untimed(const Draft& draft, const estimator::LinkEstimate& link) {
+  const auto& usual = draft.adaptation.network.usual;
+  const auto known = usual.find({link.from_node, link.to_node});
+  return known != usual.end() && known->second.untimed;
+}
+
+// E.g. "link n1->n2 38.0Mbit/s, usually 3.4Gbit/s, costs 321 ms a step (21.2 %)".
+std::string contention_text(const Draft& draft, const estimator::LinkEstimate& slow) {
+  const auto& network = draft.adaptation.network;
+  std::string text =
+      "link " + slow.from_node + "->" + slow.to_node + " " + bits_per_second(slow.now) +
+      ", usually " +
+      (usually_untimed(draft, slow) ? "too fast to be timed" : bits_per_second(slow.baseline));
+  if (network.cost_seconds > 0) {
+    text += ", costs " + number(1000 * network.cost_seconds, 0) + " ms a step (" +
+            percent(network.cost_part) + " %)";
+  }
+  return text;
+}
+
+std::string network_state(const View& view, const Draft& draft) {
+  if (slowest_contended(view) != nullptr) return "Contended";
+  const auto& contention = draft.adaptation.network.contention;
+  if (estimator::network_state(contention) == estimator::NetworkState::kHidden) return "Hidden";
+  return view.estimates.freshness == estimator::Freshness::kFresh ? "Healthy" : "Unknown";
+}
+
+// Whether a change of the network's state is written at once.
+bool tells(const std::string& state, const std::string& before) {
+  const auto slow = [](const std::string& one) { return one == "Contended" || one == "Hidden"; };
+  return state != before && (slow(state) || slow(before));
+}
+
 std::optional<std::string> straggler_of(const View& view, const Draft& draft) {
   if (view.plan == nullptr || view.plan->replica_count() < 2) return std::nullopt;
   return shares::straggler(facts_of(view, draft));
@@ -43,9 +76,7 @@ std::optional<Degradation> degradation(const View& view, Draft& draft) {
   }
   if (const auto why = reduced(view, draft)) return Degradation{"ReducedReplicas", *why};
   if (const auto* slow = slowest_contended(view)) {
-    return Degradation{kContended, "link " + slow->from_node + "->" + slow->to_node + " " +
-                                       bits_per_second(slow->now) + " of " +
-                                       bits_per_second(slow->baseline)};
+    return Degradation{kContended, contention_text(draft, *slow)};
   }
   if (const auto who = straggler_of(view, draft)) return Degradation{"Straggler", *who};
   return std::nullopt;
@@ -83,7 +114,10 @@ void show_network(const View& view, Draft& draft) {
   const std::string old = before != nullptr && before->status == "True" ? before->reason : "";
   const auto worst = degradation(view, draft);
   if (old == kContended && !slowest_contended(view)) {
-    draft.event("Normal", "NetworkRecovered", "all links are back above 90 % of their baseline",
+    draft.event("Normal", "NetworkRecovered",
+                network_state(view, draft) == "Hidden"
+                    ? "the plan hides the slow link"
+                    : "all links are back above 90 % of their usual rates",
                 "Observe");
   }
   if (worst) {
@@ -169,9 +203,7 @@ bool between_runs(const Draft& draft) {
 
 void show_report(const View& view, Draft& draft) {
   const auto& old = view.job().report;
-  const bool network_moved =
-      view.estimates.freshness == estimator::Freshness::kFresh &&
-      (slowest_contended(view) != nullptr) != (old.network_state == "Contended");
+  const bool network_moved = tells(network_state(view, draft), old.network_state);
   const auto* suspended = api::find_condition(view.job().status.conditions, "Suspended");
   const bool pauses = draft.is("Suspended", "True") &&  // this is the last report before the pause
                       (suspended == nullptr || suspended->status != "True");
@@ -208,8 +240,7 @@ void show_report(const View& view, Draft& draft) {
                                                                  : *old.last_step_time;
   shown.last_report_time = view.snapshot.report->received;
   show_sync(view, shown);
-  const bool fresh = view.estimates.freshness == estimator::Freshness::kFresh;
-  shown.network_state = !fresh ? "Unknown" : slowest_contended(view) ? "Contended" : "Healthy";
+  shown.network_state = ended ? "Unknown" : network_state(view, draft);
   shown.last_sample_time = view.estimates.last_sample;
   auto links = view.estimates.links;
   links.insert(links.end(), view.estimates.sync_links.begin(), view.estimates.sync_links.end());
@@ -225,7 +256,8 @@ void show_report(const View& view, Draft& draft) {
     worst.from_stage = direction == Direction::kBackward ? boundary + 1 : boundary;
     worst.to_stage = direction == Direction::kForward ? boundary + 1 : boundary;
     worst.bandwidth = bits_per_second(link.now);
-    worst.baseline = link.baseline > 0 ? bits_per_second(link.baseline) : "";
+    const bool usual = link.baseline > 0 && !usually_untimed(draft, link);
+    worst.baseline = usual ? bits_per_second(link.baseline) : "";
     worst.since = link.since;
     shown.worst_links.push_back(std::move(worst));
   }

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// The network as the workers' segments tell it: usual rates, contended links and what they cost
+// (operator/estimator/README.md "Contention").
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <string>
+
+#include "operator/adaptation/costing/conditions.h"
+#include "operator/controller/reconcile/plans/plans.h"
+#include "operator/facts/planning.h"
+
+namespace weir::reconcile {
+namespace {
+
+using estimator::NodePair;
+using estimator::SegmentRates;
+using estimator::UsualRates;
+
+// Seconds that the slow links cost in a step of the plan in force.
+struct Cost {
+  double seconds = 0;
+  estimator::Saving saving;
+};
+
+Cost cost_of(const facts::Facts& facts, const planner::Model& model, const costing::Conditions& now,
+             const std::set<NodePair>& slow, const SegmentRates& segment, const UsualRates& usual) {
+  if (slow.empty()) return {};
+  costing::Conditions free = now, slower = now;
+  for (const NodePair& nodes : slow) {
+    const auto link = now.links.find(nodes);
+    if (link == now.links.end()) continue;
+    free.links[nodes].bytes_per_second =
+        std::max(link->second.bytes_per_second, usual.at(nodes).rate);
+    slower.links[nodes].bytes_per_second /= 1 + segment.links.at(nodes).error;
+  }
+  const double step = step_under(now, facts, model, *facts.plan);
+  const double usual_step = step_under(free, facts, model, *facts.plan);
+  const double slower_step = step_under(slower, facts, model, *facts.plan);
+  if (step <= 0 || usual_step <= 0 || slower_step <= 0) return {};
+  return {.seconds = step - usual_step,
+          .saving = {.part = 1 - usual_step / step, .error = std::abs(slower_step / step - 1)}};
+}
+
+}  // namespace
+
+void judge_network(const View& view, Draft& draft, estimator::Estimates& estimates) {
+  auto& network = draft.adaptation.network;
+  const auto& report = view.snapshot.report;
+  const bool told = view.plan != nullptr && report && report->body.segment &&
+                    report->body.segment->revision == view.plan->revision;
+  const facts::Facts facts = facts_of(view, draft);
+  std::string why_not;
+  if (told && report->received > network.contention.evaluated) {
+    if (const auto model = model_of(facts, why_not)) {
+      const SegmentRates segment = costing::segment_rates(facts, *model);
+      estimator::remember(network.contention, segment, report->received);
+      UsualRates usual = costing::usual_rates(facts, network.contention, segment);
+      const auto slow = estimator::slow_links(network.contention, segment, usual);
+      const auto evidence = costing::evidence_of(facts, &*model, *view.plan);
+      const Cost cost = cost_of(facts, *model, evidence.conditions, slow, segment, usual);
+      estimator::evaluate(network.contention, segment, usual, cost.saving, report->received);
+      network.cost_seconds = cost.seconds;
+      network.cost_part = cost.saving.part;
+      network.usual = std::move(usual);
+      network.rates = segment.links;
+    }
+  }
+  for (estimator::LinkEstimate& link : estimates.links) {
+    const NodePair nodes{link.from_node, link.to_node};
+    const auto known = network.usual.find(nodes);
+    if (known == network.usual.end()) continue;
+    link.baseline = known->second.rate;
+    const auto watch = network.contention.watched.find(nodes);
+    if (watch == network.contention.watched.end()) continue;
+    link.preempted = watch->second.contended.has_value();
+    link.since = watch->second.contended;
+    const auto rate = network.rates.find(nodes);
+    if (link.preempted && rate != network.rates.end()) link.now = rate->second.rate;
+  }
+}
+
+}  // namespace weir::reconcile

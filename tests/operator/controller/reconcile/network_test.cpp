@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Contended links in the status, from the segments that workers report.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/operator/controller/reconcile/world.h"
+
+namespace weir::reconcile::test {
+namespace network_test {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr double kBytes = 4 * 30'720;  // of a message of World's job
+
+// A job that only observes; its link n2->n3 has another rate than the others.
+struct Job {
+  Job() {
+    world.job.spec.adaptation.mode = "Observe";
+    world.run();
+    world.links(kFast, kFast);
+  }
+  // count steps; from its first one on the link has that rate.
+  void train(int count, double rate, double seconds) {
+    const auto first = world.report->body.step + 1;
+    for (int i = 1; i <= count; ++i) {
+      protocol::Segment segment{.revision = world.report->body.plan_revision,
+                                .first_step = first,
+                                .steps = i,
+                                .step_seconds = seconds,
+                                .step_error = 0.002};
+      for (int boundary = 0; boundary < 3; ++boundary) {
+        for (const bool forward : {true, false}) {
+          const double own = boundary == 1 && forward ? rate : kFast;
+          segment.links.push_back({.boundary = boundary,
+                                   .forward = forward,
+                                   .seconds = own > 0 ? kBytes / own : 0,
+                                   .error = own > 0 ? 0.01 * kBytes / own : 0,
+                                   .timed = own > 0 ? 16 * i : 0,
+                                   .transfers = 17 * i});
+        }
+      }
+      world.report->body.segment = segment;
+      world.steps(1, seconds);
+    }
+  }
+  World world;
+};
+
+TEST(ContendedLink, IsToldWithItsUsualRateAndItsCost) {
+  Job job;
+  job.train(20, kFast, 1.15);
+  EXPECT_EQ(job.world.condition("Degraded").status, "False");
+  job.train(16, kSlow, 1.5);
+  EXPECT_EQ(job.world.condition("Degraded").reason, "NetworkContended");
+  EXPECT_THAT(job.world.last_note("NetworkContended"),
+              StartsWith("link n2->n3 40.0Mbit/s, usually 3.2Gbit/s, costs "));
+  EXPECT_THAT(job.world.last_note("NetworkContended"), HasSubstr(" ms a step ("));
+  EXPECT_EQ(job.world.event_count("NetworkContended"), 1);
+  EXPECT_EQ(job.world.job.report.network_state, "Contended");
+
+  job.train(20, kFast, 1.15);
+  EXPECT_EQ(job.world.event_count("NetworkRecovered"), 1);
+  EXPECT_EQ(job.world.condition("Degraded").status, "False");
+  EXPECT_EQ(job.world.job.report.network_state, "Healthy");
+}
+
+TEST(ContendedLink, IsHiddenIfItCostsNothing) {
+  Job job;
+  job.train(20, kFast, 1.15);
+  job.train(40, kFast / 2, 1.15);
+  EXPECT_EQ(job.world.job.report.network_state, "Hidden");
+  EXPECT_EQ(job.world.condition("Degraded").status, "False");
+  EXPECT_EQ(job.world.event_count("NetworkContended"), 0);
+}
+
+TEST(ContendedLink, IsNoneThatHasAlwaysBeenSo) {
+  Job job;
+  job.train(40, kSlow, 1.5);
+  EXPECT_EQ(job.world.condition("Degraded").status, "False");
+  EXPECT_EQ(job.world.job.report.network_state, "Healthy");
+}
+
+TEST(ContendedLink, MayUsuallyBeTooFastToBeTimed) {
+  Job job;
+  job.train(20, 0, 1.15);
+  job.train(16, kSlow, 1.5);
+  EXPECT_THAT(job.world.last_note("NetworkContended"),
+              StartsWith("link n2->n3 40.0Mbit/s, usually too fast to be timed, costs "));
+}
+
+TEST(ContendedLink, IsNotClaimedWithoutSegments) {
+  Job job;
+  job.train(20, kFast, 1.15);
+  job.world.report->body.segment.reset();
+  for (auto& link : job.world.estimates.links) link.now = 0.3 * kFast;  // Prometheus alone
+  job.world.steps(40, 1.15);
+  EXPECT_EQ(job.world.event_count("NetworkContended"), 0);
+}
+
+}  // namespace network_test
+}  // namespace weir::reconcile::test
