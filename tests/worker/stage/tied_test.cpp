@@ -91,8 +91,9 @@ TEST_P(Tied, GradientIsTheSumOfThatOfBothLayers) {
     of_untied += a * a + b * b;
   }
   const auto sum = [](Stage& stage) {
+    const auto layers = *stage.gradient_squares();  // it outlives the loop
     double total = 0;
-    for (const double layer : *stage.gradient_squares()) total += layer;
+    for (const double layer : layers) total += layer;
     return total;
   };
   EXPECT_NEAR(sum(*one) - squares, sum(*two) - of_untied, 1e-6 * sum(*two));
