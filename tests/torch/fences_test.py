@@ -129,6 +129,12 @@ def layers(config):
 ''')
         self.refused(path, "layer head has a module that is layer embed's, too; share its parameter, not the module")
 
+    def test_a_gpu_is_refused(self):
+        told = io.StringIO()
+        with contextlib.redirect_stderr(told), mock.patch.dict(os.environ, {"WEIR_TERMINATION_LOG": os.devnull}):
+            self.assertEqual(program.run([f"--model={EXAMPLE}", "--device=cuda"]), 2)
+        self.assertEqual(told.getvalue(), "weir-torch: --device=cuda: this weir_torch was built without CUDA\n")
+
     def test_what_is_no_list_of_modules_is_refused(self):
         for text, wanted in [("layers = 5\n", "has no function layers(config)"), ("def layers(config): return 5\n", "returns no list of modules"),
                              ("def layers(config): return [Embed(), 7]\n", "layer 1 is no nn.Module but a int"),

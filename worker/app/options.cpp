@@ -253,7 +253,8 @@ void add_checkpoints(Rows& rows, Options& o) {
   rows.add("--change-options", o.change_options,
            "continue from a checkpoint although its run had another learning rate, schedule or "
            "length of it, decay, clipping, seed or data; the log names the differences");
-  rows.add("--init-from", o.init_from, "checkpoint with the parameters of step 0");
+  rows.add("--init-from", o.init_from,
+           "checkpoint, or a folder of Hugging Face, with the parameters of step 0");
   rows.add("--export", o.export_to,
            "at the end of training worker 0 writes the model as a folder of Hugging Face: hf (into "
            "hf of --checkpoint-dir) or hf:DIR");
@@ -296,6 +297,9 @@ void add_running(Rows& rows, Raw& raw) {
            "lowest level of log lines: debug, info, warn or error");
   rows.add("--log-format", o.log_format, kFormats, "format of log lines: json or text");
   rows.add("--dry-run", o.dry_run, "print the steps of the program and exit");
+  if (o.hosted) return;
+  rows.add("--describe", o.describe,
+           "print the layers of --model or --plugin, what they keep and need, and exit");
 }
 
 // "" or what is wrong with an address.

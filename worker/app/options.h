@@ -78,7 +78,7 @@ struct Options {
   int step_report = 10;  // steps between two log lines; 0 = none
   LogLevel log_level = LogLevel::kInfo;
   LogFormat log_format = LogFormat::kJson;
-  bool dry_run = false;
+  bool dry_run = false, describe = false;
   double grad_clip = 0;     // 0 = off
   int diverged_after = 10;  // skipped steps in a row; 0 = never
 

@@ -99,6 +99,12 @@ int run(int argc, const char* const* argv, const char* program, const weir_layer
     print_steps();
     return 0;
   }
+  if (state.options.describe) {
+    const Result<std::string> text = description(state);
+    if (!text) return fail(program, static_cast<int>(Exit::kConfiguration), text.error().message);
+    std::fputs(text->c_str(), stdout);
+    return 0;
+  }
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);  // a write above the file size limit then returns an error
   // Inherited by threads; the default of 50 us costs 0.4 % of a step.

@@ -8,6 +8,7 @@
 
 #include "worker/app/agreement.h"
 #include "worker/app/checkpoints.h"
+#include "worker/app/describe.h"
 #include "worker/app/exposition.h"
 #include "worker/app/own_plan.h"
 #include "worker/app/peers.h"
@@ -172,9 +173,11 @@ engine::Options engine_options(const State& state) {
           .saves = o.saves()};
 }
 
-Result<std::unique_ptr<stage::Stage>> build_stage(State& state, int first, int last) {
-  WEIR_TRY(std::unique_ptr<stage::Stage> made,
-           stage::make_stage(*state.model, first, last, *state.device, state.options.graphs));
+Result<std::unique_ptr<stage::Stage>> build_stage(State& state, int first, int last,
+                                                  stage::Initial initial) {
+  WEIR_TRY(
+      std::unique_ptr<stage::Stage> made,
+      stage::make_stage(*state.model, first, last, *state.device, state.options.graphs, initial));
   if (!state.emulation) return made;
   return state.emulation->around(std::move(made), first, last);
 }
@@ -256,8 +259,10 @@ void on_step(State& state, const engine::StepRecord& record) {
 
 void add_checkpoints(State& state, engine::Parts& parts) {
   if (!state.options.init_from.empty()) {
-    parts.init = [from = state.options.init_from](stage::Stage& stage) -> Status {
-      const Status loaded = checkpoint::load_values(from, stage);
+    parts.init = [from = state.options.init_from, &state](stage::Stage& stage) -> Status {
+      const Status loaded = huggingface::is_folder(from)
+                                ? huggingface::load_values(from, *state.model, stage)
+                                : checkpoint::load_values(from, stage);
       return loaded ? loaded : Status(loaded.error().with("--init-from"));
     };
   }
@@ -323,7 +328,10 @@ Outcome make_engine(State& state) {
           [&state](const transport::Generation& generation, auto deadline, std::stop_token stop) {
             return connect_links(state, generation, deadline, std::move(stop));
           },
-      .make_stage = [&state](int first, int last) { return build_stage(state, first, last); },
+      .make_stage =
+          [&state](int first, int last, stage::Initial initial) {
+            return build_stage(state, first, last, initial);
+          },
       .connect_replica_group =
           [&state](const transport::ReplicaGroupGeneration& generation, auto deadline,
                    std::stop_token stop) {
@@ -427,6 +435,13 @@ Outcome train(State& state) {
 }
 
 }  // namespace
+
+Result<std::string> description(State& state) {
+  for (const auto step : {open_device, load_model}) {
+    if (const Outcome failed = step(state)) return invalid(failed->message);
+  }
+  return description_of(*state.model);
+}
 
 const std::vector<Step>& steps() {
   static const std::vector<Step> kSteps = {

@@ -27,6 +27,9 @@ struct Step {
 
 const std::vector<Step>& steps();
 
+// The text of --describe, after the steps that it needs.
+Result<std::string> description(State& state);
+
 // Runs all steps, then undoes them. Returns the exit code of the process.
 int run_steps(State& state);
 

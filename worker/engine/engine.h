@@ -93,6 +93,8 @@ class Engine {
   bool holds() const;  // true if the next step must not begin before a save is done
   std::optional<Ending> hold(const std::stop_token& stop);
   Status fill_stage(stage::Stage& stage, const schedule::Plan& plan);
+  // Whether that writes all values, so that initial ones are not needed.
+  bool fills(const schedule::Plan& plan) const;
 
   // commands.cpp: the coordinator's messages, and plans.
   void take_letters();

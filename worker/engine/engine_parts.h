@@ -49,8 +49,8 @@ using Connect = std::function<Result<std::unique_ptr<transport::Communicator>>(
 using ConnectReplicaGroup = std::function<Result<std::unique_ptr<transport::Collective>>(
     const transport::ReplicaGroupGeneration&, std::chrono::steady_clock::time_point deadline,
     std::stop_token)>;
-using MakeStage =
-    std::function<Result<std::unique_ptr<stage::Stage>>(int first_layer, int last_layer)>;
+using MakeStage = std::function<Result<std::unique_ptr<stage::Stage>>(
+    int first_layer, int last_layer, stage::Initial initial)>;
 
 // The rooms that the engine works with. All outlive the engine.
 struct Parts {

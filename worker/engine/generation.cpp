@@ -161,7 +161,10 @@ Status Engine::take_stage(Generation& generation, const Prepared& next, std::int
   }
   step_ = 0;
   saving_ = Saving{};
-  WEIR_TRY(std::unique_ptr<stage::Stage> made, parts_.make_stage(range.first, range.last));
+  WEIR_TRY(std::unique_ptr<stage::Stage> made,
+           parts_.make_stage(
+               range.first, range.last,
+               fills(next.plan) ? stage::Initial::kFromElsewhere : stage::Initial::kOfModel));
   WEIR_OK(fill_stage(*made, next.plan));
   generation.stage = made.get();
   holdings_.replace({std::move(made), range});

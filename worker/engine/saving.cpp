@@ -12,6 +12,14 @@
 #include "worker/engine/generation.h"
 
 namespace weir::engine {
+namespace {
+
+bool loads(const schedule::Plan& plan) {
+  return plan.state == schedule::StateMove::kCheckpoint && plan.checkpoint_step >= 0;
+}
+
+}  // namespace
+
 void Engine::leave_saved(std::chrono::nanoseconds grace) {
   if (!options_.saves) return leave(grace);
   const SteadyTime at = parts_.clock.now() + grace;
@@ -105,9 +113,12 @@ std::optional<Ending> Engine::hold(const std::stop_token& stop) {
   return std::nullopt;
 }
 
+bool Engine::fills(const schedule::Plan& plan) const {
+  return loads(plan) || parts_.init;
+}
+
 Status Engine::fill_stage(stage::Stage& stage, const schedule::Plan& plan) {
-  const bool load = plan.state == schedule::StateMove::kCheckpoint && plan.checkpoint_step >= 0;
-  if (!load) {
+  if (!loads(plan)) {
     const Status begun = parts_.init ? parts_.init(stage) : Status(Unit{});
     if (!begun) give_up_ = Ending{Exit::kConfiguration, begun.error().message};
     return begun;

@@ -195,7 +195,8 @@ Status Engine::move_stage(Generation& generation, const Prepared& next, std::int
   if (offer_ && holdings_.holds(generation.layers)) {
     generation.stage = holdings_.held();
   } else {
-    WEIR_TRY(made, parts_.make_stage(generation.layers.first, generation.layers.last));
+    WEIR_TRY(made, parts_.make_stage(generation.layers.first, generation.layers.last,
+                                     stage::Initial::kFromElsewhere));
     generation.stage = made.get();
     for (const schedule::LayerRange kept : parts.kept) {
       WEIR_OK(copy_layers(*holdings_.held(), *made, kept));

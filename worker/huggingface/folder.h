@@ -34,6 +34,7 @@ class Folder {
   // shapes have another one.
   std::string content() const;
 
+  bool has(const std::string& name) const { return find(name) != nullptr; }
   // Names that stand for another one: {"lm_head.weight", "model.embed_tokens.weight"} for a table
   // that is tied in the folder.
   using Twins = std::map<std::string, std::string>;

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/huggingface/model.h"
 
+#include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "worker/checkpoint/disk.h"
 #include "worker/checkpoint/manifest.h"
+#include "worker/device/host_view.h"
 #include "worker/huggingface/config.h"
 #include "worker/huggingface/folder.h"
+#include "worker/stage/registry.h"
 
 namespace weir::huggingface {
 namespace {
@@ -100,6 +104,28 @@ Result<FolderModel> open_model(const FolderChoice& choice, const stage::ModelOpt
       std::make_shared<HuggingFaceModel>(*std::move(config), options, choice, std::move(folder));
   WEIR_OK(model->check());
   return FolderModel{.source = std::move(model), .vocabulary = vocabulary};
+}
+
+bool is_folder(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(checkpoint::join(path, "config.json"), ignored) &&
+         !std::filesystem::exists(checkpoint::join(path, checkpoint::kManifestName), ignored);
+}
+
+Status load_values(const std::string& path, const stage::Model& model, stage::Stage& stage) {
+  WEIR_TRY(const std::shared_ptr<const Folder> folder, Folder::open(path));
+  WEIR_TRY(const stage::Layers layers, stage::layers_of(model));
+  Folder::Twins twins;
+  if (!folder->has(kHead)) twins.emplace(kHead, layers.front()->parameters().front().name);
+  WEIR_OK(folder->check(parameters_of(layers), twins));
+  for (const stage::Parameter& parameter : stage.parameters()) {
+    const auto& specs = layers[static_cast<std::size_t>(parameter.layer)]->parameters();
+    const auto spec = std::ranges::find(specs, parameter.name, &stage::ParameterSpec::name);
+    WEIR_TRY(auto view, device::HostView<float>::to_fill(stage.device(), parameter.value));
+    WEIR_OK(folder->read(*spec, twins, view.values()));
+    WEIR_OK(view.write_back());
+  }
+  return Unit{};
 }
 
 std::string export_section(const stage::ModelOptions& options) {

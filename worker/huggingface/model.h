@@ -27,6 +27,12 @@ struct FolderModel {
 // or the option.
 Result<FolderModel> open_model(const FolderChoice& choice, const stage::ModelOptions& options);
 
+// Whether it looks like one: it has a config.json, and is no checkpoint of ours.
+bool is_folder(const std::string& path);
+// Sets the values of a stage to those of a folder, whose tensors must be the parameters of the
+// model: a Llama of any size, or a model of another folder. kInvalid names the tensor.
+Status load_values(const std::string& path, const stage::Model& model, stage::Stage& stage);
+
 // The section `export` of a checkpoint's manifest for a model that is built in, or "" if it has no
 // counterpart in Hugging Face.
 std::string export_section(const stage::ModelOptions& options);

@@ -395,16 +395,18 @@ Status BuiltinStage::backward_weights(int micro_batch) {
 }  // namespace
 
 Result<std::unique_ptr<Stage>> make_stage(const Model& model, int first_layer, int last_layer,
-                                          device::Device& device, GraphUse graphs) {
+                                          device::Device& device, GraphUse graphs,
+                                          Initial initial) {
   WEIR_TRY(std::unique_ptr<ops::Kernels> kernels,
            ops::make_kernels(device, model.options.precision));
-  return make_builtin_stage(model, first_layer, last_layer, device, std::move(kernels), graphs);
+  return make_builtin_stage(model, first_layer, last_layer, device, std::move(kernels), graphs,
+                            initial);
 }
 
 Result<std::unique_ptr<Stage>> make_builtin_stage(const Model& model, int first_layer,
                                                   int last_layer, device::Device& device,
                                                   std::unique_ptr<ops::Kernels> kernels,
-                                                  GraphUse graphs) {
+                                                  GraphUse graphs, Initial initial) {
   WEIR_TRY(Layers layers, layers_of(model));
   const int count = static_cast<int>(layers.size());
   if (first_layer < 0 || last_layer < first_layer || last_layer >= count) {
@@ -422,8 +424,10 @@ Result<std::unique_ptr<Stage>> make_builtin_stage(const Model& model, int first_
     WEIR_OK(layers[i]->attach(made.values(), made.gradients()));
     Layer* const own = layers[i]->has_initial_values() ? layers[i].get() : nullptr;
     const bool given = model.source && model.source->has_initial_values();
-    WEIR_OK(
-        made.set_initial(model.options.seed, device, own, given ? model.source.get() : nullptr));
+    if (initial == Initial::kOfModel) {
+      WEIR_OK(
+          made.set_initial(model.options.seed, device, own, given ? model.source.get() : nullptr));
+    }
     parameters.push_back(std::move(made));
   }
   Buffer loss_memory;

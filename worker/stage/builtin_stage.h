@@ -13,6 +13,7 @@ namespace weir::stage {
 Result<std::unique_ptr<Stage>> make_builtin_stage(const Model& model, int first_layer,
                                                   int last_layer, device::Device& device,
                                                   std::unique_ptr<ops::Kernels> kernels,
-                                                  GraphUse graphs = GraphUse::kOff);
+                                                  GraphUse graphs = GraphUse::kOff,
+                                                  Initial initial = Initial::kOfModel);
 
 }  // namespace weir::stage

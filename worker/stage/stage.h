@@ -226,9 +226,14 @@ class Stage {
 // faster.
 enum class GraphUse : unsigned char { kOff, kWhereFaster, kAlways };
 
-// Layers first..last (inclusive) of the model with their initial values.
+// kFromElsewhere: values are zero until the caller writes all of them. Those of a folder or of
+// layers of one's own are not read then.
+enum class Initial : unsigned char { kOfModel, kFromElsewhere };
+
+// Layers first..last (inclusive) of the model.
 Result<std::unique_ptr<Stage>> make_stage(const Model& model, int first_layer, int last_layer,
-                                          device::Device& device, GraphUse graphs = GraphUse::kOff);
+                                          device::Device& device, GraphUse graphs = GraphUse::kOff,
+                                          Initial initial = Initial::kOfModel);
 
 // Emulated ops (worker/emulate): delays of their wake-ups after the deadlines, and the number of
 // ops whose real work took longer than the profile says.

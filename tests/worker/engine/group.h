@@ -360,12 +360,13 @@ class Group {
             return std::unique_ptr<transport::Communicator>(
                 std::make_unique<SharedLinks>(shared, loses_verdict));
           },
-          .make_stage = [&group, this](int first,
-                                       int last) -> Result<std::unique_ptr<stage::Stage>> {
+          .make_stage = [&group, this](int first, int last, stage::Initial initial)
+              -> Result<std::unique_ptr<stage::Stage>> {
             if (auto* strict = dynamic_cast<weir::test::StrictDevice*>(device.get())) {
               return weir::test::make_strict_stage(group.model_, first, last, *strict);
             }
-            auto made = stage::make_stage(group.model_, first, last, *device);
+            auto made = stage::make_stage(group.model_, first, last, *device, stage::GraphUse::kOff,
+                                          initial);
             if (made && group.around_) return group.around_(*std::move(made), first);
             return made;
           },

@@ -56,21 +56,22 @@ struct LastStage {
   }
 
   Ending run() {
-    Parts parts{.model = model,
-                .device = *device,
-                .dataset = dataset,
-                .clock = clock,
-                .connect = [this](const transport::Generation& generation, auto,
-                                  auto) -> Result<std::unique_ptr<transport::Communicator>> {
-                  generations.push_back(generation);
-                  auto made = std::make_unique<test::ScriptedCommunicator>(nullptr, journal);
-                  made->on_wait = [this, peers = made.get()] { on_wait(*peers); };
-                  return std::unique_ptr<transport::Communicator>(std::move(made));
-                },
-                .make_stage = [this](int, int) -> Result<std::unique_ptr<stage::Stage>> {
-                  return std::unique_ptr<stage::Stage>(
-                      std::make_unique<test::FakeStage>(*device, journal, false, true));
-                }};
+    Parts parts{
+        .model = model,
+        .device = *device,
+        .dataset = dataset,
+        .clock = clock,
+        .connect = [this](const transport::Generation& generation, auto,
+                          auto) -> Result<std::unique_ptr<transport::Communicator>> {
+          generations.push_back(generation);
+          auto made = std::make_unique<test::ScriptedCommunicator>(nullptr, journal);
+          made->on_wait = [this, peers = made.get()] { on_wait(*peers); };
+          return std::unique_ptr<transport::Communicator>(std::move(made));
+        },
+        .make_stage = [this](int, int, stage::Initial) -> Result<std::unique_ptr<stage::Stage>> {
+          return std::unique_ptr<stage::Stage>(
+              std::make_unique<test::FakeStage>(*device, journal, false, true));
+        }};
     Callbacks callbacks{
         .step_done = [this](const StepRecord& record) { records.push_back(record); },
         .send = [this](const protocol::Message& message) { on_message(message); }};

@@ -191,6 +191,33 @@ TEST(FolderModels, ShareATableThatTheFolderTies) {
   }
 }
 
+TEST(FolderModels, GiveTheirValuesToAnotherModelOfTheSameShapes) {
+  const auto device = device::make_host_device();
+  for (const char* name : {"llama-tied", "gpt2", "qwen2"}) {
+    const std::string folder = test::stored_folder(name);
+    EXPECT_TRUE(is_folder(folder));
+    for (const bool untie : {false, true}) {
+      const stage::Model random = test::folder_model(folder, test::folder_options(), true, untie);
+      const stage::Model own = test::folder_model(folder, test::folder_options(), false, untie);
+      const int last = static_cast<int>(own.layers.size()) - 1;
+      const auto filled = *stage::make_stage(random, 1, last, *device);
+      const auto wanted = *stage::make_stage(own, 1, last, *device);
+      const Status loaded = load_values(folder, random, *filled);
+      ASSERT_TRUE(loaded) << loaded.error().message;
+      const auto all = filled->parameters(), expected = wanted->parameters();
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        EXPECT_TRUE(std::ranges::equal(all[i].value, expected[i].value)) << all[i].name;
+      }
+    }
+  }
+  const stage::Model other =
+      test::folder_model(test::stored_folder("qwen3"), test::folder_options());
+  const auto stage = *stage::make_stage(other, 0, 0, *device);
+  EXPECT_THAT(load_values(test::stored_folder("qwen2"), other, *stage).error().message,
+              HasSubstr("tensor "));
+  EXPECT_FALSE(is_folder("/nowhere"));
+}
+
 TEST(FolderModels, HaveTheNameOfTheirArchitecture) {
   const stage::Model model =
       test::folder_model(test::stored_folder("qwen3"), test::folder_options());

@@ -37,6 +37,7 @@ def shared_options():
     parser.add_argument("--seq", type=int, default=128)
     parser.add_argument("--vocab", type=int)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--threads", type=int, default=os.environ.get("WEIR_THREADS") or len(os.sched_getaffinity(0)))
     return parser
@@ -154,6 +155,8 @@ def run(argv):
     if given.vocab is None:
         given.vocab = vocabulary_of(given.model, dict(map(option_of, given.model_option)))
         words += [f"--vocab={given.vocab}"] if given.vocab else []
+    if given.device != "cpu":
+        return fail(f"--device={given.device}: this weir_torch was built without CUDA")
     try:
         imports()
     except ImportError as error:

@@ -23,7 +23,7 @@ using testing::HasSubstr;
 // What the layers of the plugin were asked, and how their next forward or backward fails.
 struct Watched {
   const weir_layers* layers = nullptr;
-  int bound = 0, trims = 0;
+  int bound = 0, trims = 0, initials = 0;
   std::set<std::pair<void*, std::uint64_t>> tickets;
   std::map<void*, std::vector<std::uint64_t>> seeds;  // of the forwards, by layer
   std::map<void*, int> layer_of;
@@ -90,6 +90,11 @@ const weir_layers* table() {
       watched.layers->drop(self, bound, ticket);
     };
     copy.trim = [](void*) { ++watched.trims; };
+    copy.initial = [](void* self, void* bound, std::uint32_t parameter, float* values,
+                      std::uint64_t count) {
+      ++watched.initials;
+      return watched.layers->initial(self, bound, parameter, values, count);
+    };
     return copy;
   }();
   return &watching;
@@ -249,6 +254,15 @@ TEST_F(ForeignLayers, GetNoGradientForParametersThatTheyFreeze) {
   // Each parameter begins at a multiple of 32 values: 36 and 6 of them take 64 and 32.
   EXPECT_EQ(device_->bytes_in_use() - before, (4 * 64 + 24 * 32) + 24 * (64 + 32));
   EXPECT_NE(stage->parameters()[0].value[0], 0) << "initial values are asked for";
+}
+
+TEST_F(ForeignLayers, AreAskedForInitialValuesOnlyIfNothingElseFillsTheStage) {
+  watched.initials = 0;
+  const auto filled = *make_stage(model_, 0, 3, *device_, GraphUse::kOff, Initial::kFromElsewhere);
+  EXPECT_EQ(watched.initials, 0);
+  EXPECT_EQ(filled->parameters()[0].value[0], 0);
+  test::stage_of(model_, 0, 3, *device_);
+  EXPECT_EQ(watched.initials, 6);
 }
 
 TEST_F(ForeignLayers, NameTheirModelAndItsLayers) {
