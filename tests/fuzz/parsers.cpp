@@ -31,6 +31,7 @@
 #include "worker/protocol/codec.h"
 #include "worker/schedule/validate.h"
 #include "worker/transport/tcp/frame.h"
+#include "worker/transport/tcp/packed_sums.h"
 #include "worker/transport/tcp/place.h"
 #include "worker/transport/tcp/replica_group_peer.h"
 #include "worker/transport/tcp/state_wire.h"
@@ -115,6 +116,8 @@ bool accepted_frame(std::string_view text) {
   accepted(tcp::decode_replica_group_frame(bytes));
   accepted(tcp::decode_state_wish(bytes));
   accepted(tcp::decode_chunk_header(bytes));
+  std::vector<double> sums(300);
+  accepted(tcp::unpack_sums(bytes, sums));
   return accepted(tcp::decode_frame(bytes));
 }
 

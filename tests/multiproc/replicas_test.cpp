@@ -91,6 +91,20 @@ INSTANTIATE_TEST_SUITE_P(Shapes, SameLossReplicated, testing::ValuesIn(matrix())
                                   std::to_string(m.replicas) + "x" + std::to_string(m.stages);
                          });
 
+TEST(Replicas, SumTheSameBitsWhoeverPacks) {
+  const auto common = small("mlp", 40);
+  const auto expected = losses_alone(common, 4);
+  PlanText plan;
+  plan.stages = 1;
+  plan.shares = {2, 2};
+  Workers workers(plan, common, {{"--sum-encoding=packed"}, {"--sum-encoding=raw"}});
+  ASSERT_TRUE(workers.reaches(0, 3));
+  const std::string page = scrape(workers[0].logged("metrics_port").value_or(0));
+  EXPECT_GT(metric(page, {"weir_sync_bytes_total", "packed"}).value_or(0), 0);
+  EXPECT_THAT(workers.wait_all(), Each(0)) << workers[0].errors();
+  for (int r = 0; r < 2; ++r) EXPECT_EQ(losses(workers.steps(r)), expected);
+}
+
 TEST(Replicas, ChangeTheirSharesAndScheduleWithoutLosingAStepOrABit) {
   constexpr int kMicroBatches = 8;
   const auto common = small("mlp", kNoEnd);

@@ -47,6 +47,10 @@ const Words<LogLevel> kLevels = {{"debug", LogLevel::kDebug},
                                  {"info", LogLevel::kInfo},
                                  {"warn", LogLevel::kWarn},
                                  {"error", LogLevel::kError}};
+const Words<transport::tcp::SumEncoding> kSumEncodings = {
+    {"auto", transport::tcp::SumEncoding::kAuto},
+    {"raw", transport::tcp::SumEncoding::kRaw},
+    {"packed", transport::tcp::SumEncoding::kPacked}};
 const Words<LogFormat> kFormats = {{"json", LogFormat::kJson}, {"text", LogFormat::kText}};
 const Words<stage::Precision> kPrecisions = {{"fp32", stage::Precision::kFp32},
                                              {"bf16", stage::Precision::kBf16}};
@@ -290,6 +294,9 @@ void add_running(Rows& rows, Raw& raw) {
       "--dead-after", o.dead_after, static_cast<int>(o.dead_after.count()),
       [](int given) { return std::chrono::seconds(given); },
       "silence after which a peer counts as dead, seconds", whole_in(1, 86400));
+  rows.add("--sum-encoding", o.sum_encoding, kSumEncodings,
+           "form in which replicas send their sums by TCP: raw, packed (fewer bytes, the same "
+           "bits), or auto: packed while the network is slow");
   rows.add("--loss-log", o.loss_log, "file to which one JSON line per step is appended");
   rows.add("--step-report", o.step_report, "steps between two log lines; 0 = none",
            whole_in(0, kMostInt));

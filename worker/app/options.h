@@ -16,6 +16,7 @@
 #include "worker/data/token_layout.h"
 #include "worker/emulate/options.h"
 #include "worker/stage/stage.h"
+#include "worker/transport/tcp/packed_sums.h"
 
 namespace weir::app {
 
@@ -73,6 +74,7 @@ struct Options {
   std::chrono::nanoseconds rejoin_timeout{std::chrono::seconds(900)};
   std::chrono::nanoseconds progress_deadline{std::chrono::seconds(1800)};
   std::chrono::seconds dead_after{30};
+  transport::tcp::SumEncoding sum_encoding = transport::tcp::SumEncoding::kAuto;
 
   std::string loss_log;
   int step_report = 10;  // steps between two log lines; 0 = none

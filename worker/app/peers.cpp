@@ -247,6 +247,7 @@ Outcome open_transport(State& state) {
       .data_port = o.data_port.value_or(o.plans_itself() ? 0 : protocol::kDataPort),
       .dead_after = o.dead_after,
       .pacing = {},
+      .sum_encoding = o.sum_encoding,
       .job_uid = o.job_uid,
       .job_key = state.job_key};
   if (o.emulation.pace_bytes_per_second > 0) {

@@ -98,6 +98,7 @@ void ReplicaSync::layer_is_summed(std::size_t index) {
                             .in = std::as_bytes(layer.sums.subspan(first, count)),
                             .out = std::as_writable_bytes(layer.gradient.subspan(first, count)),
                             .combine = transport::sum_doubles_to_floats(),
+                            .exact_sums = true,
                             .on_device = true});
   }
 }

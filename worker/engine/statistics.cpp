@@ -124,6 +124,8 @@ void Recorder::synchronized(const transport::CollectiveCounters& counters, nanos
   if (busy > 0) {
     statistics_.sync_bytes_per_second = static_cast<double>(counters.bytes_sent) / busy;
   }
+  statistics_.sync_bytes = counters.bytes_sent;
+  statistics_.packed_sync_bytes = counters.packed_bytes;
   const auto senders = static_cast<double>(counters.received.size());
   for (SyncLink& link : statistics_.sync_links) {
     const auto from = counters.received.find(link.from);

@@ -67,6 +67,9 @@ struct AllReduce {
   std::span<const std::byte> in;
   std::span<std::byte> out;  // all members get the same bits; must not overlap `in`
   Combine combine;
+  // The inputs are sums as stage/ops/exact_sum.h makes them, so a transport may send them in fewer
+  // bytes. Equal at all members.
+  bool exact_sums = false;
   // Both memories are on the device on which the caller computes, and `combine` is
   // sum_doubles_to_floats() or, with `weights`, mean_of_floats(weights), so the device may do the
   // work. If false, or if the device is the host, both are host memory. Equal at all members.
@@ -97,8 +100,9 @@ struct AllGather {
 };
 
 struct CollectiveCounters {
-  std::int64_t operations = 0;  // completed operations
-  std::int64_t bytes_sent = 0;
+  std::int64_t operations = 0;    // completed operations
+  std::int64_t bytes_sent = 0;    // packed ones as they are on the wire
+  std::int64_t packed_bytes = 0;  // of these: contributions in the form of tcp/packed_sums.h
   // Time from the moment when all members had begun an operation until it was complete, so that a
   // late member does not look like a slow network. bytes_sent / busy is the bandwidth.
   std::chrono::nanoseconds busy{0};

@@ -35,8 +35,8 @@ void keep_alive(int descriptor) {
 
 }  // namespace
 
-ReplicaGroup::ReplicaGroup(int replica, std::vector<Connected> others)
-    : replica_(replica), event_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+ReplicaGroup::ReplicaGroup(int replica, std::vector<Connected> others, SumEncoding encoding)
+    : replica_(replica), event_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), packing_(encoding) {
   WEIR_CHECK(event_ >= 0, "an event descriptor");
   for (Connected& one : others) {
     keep_alive(one.descriptor);
@@ -172,8 +172,9 @@ Status ReplicaGroup::serve() {
     ReplicaGroupPeer& link = *peer.link;
     const ReplicaGroupPeer::Callbacks callbacks{
         .begin = [this, &peer](const ReplicaGroupFrame& frame) { return place_of(peer, frame); },
-        .complete = [this, &peer](const ReplicaGroupFrame& frame,
-                                  const Arrival& arrival) { arrived(peer, frame, arrival); }};
+        .complete = [this, &peer](
+                        const ReplicaGroupFrame& frame,
+                        const Arrival& arrival) { return arrived(peer, frame, arrival); }};
     const bool readable = (peer.events & ~POLLOUT) != 0 || link.has_news();
     Status state = Unit{};
     if (readable && link.wants_to_read()) state = link.read(callbacks);
@@ -211,47 +212,6 @@ bool ReplicaGroup::take_posted() {
   return true;
 }
 
-void ReplicaGroup::begin(const Pointer& operation) {
-  active_.push_back(operation);
-  operation->begun = steady_clock::now();
-  operation->session.assign(operation->members.size(), 0);
-  for (Peer& peer : peers_) {
-    if (!operation->has(peer.link->replica())) continue;
-    operation->session[operation->index_of(peer.link->replica())] =
-        peer.sessions.begin(operation->tag);
-    peer.link->retry();
-  }
-  const std::size_t others = operation->members.size() - 1;
-  operation->contributions_due = others;
-  operation->frames_due.assign(operation->members.size(), operation->reduce ? 2 : 1);
-  operation->frames_due[operation->self] = 0;
-  if (others == 0) operation->all_begun = operation->begun;
-  if (operation->reduce) begin_reduce(operation);
-  if (operation->gather) begin_gather(operation);
-}
-
-void ReplicaGroup::begin_reduce(const Pointer& operation) {
-  Operation& op = *operation;
-  op.results_due = op.members.size() - 1;
-  op.inputs.resize(op.members.size());
-  for (std::size_t m = 0; m < op.members.size(); ++m) {
-    if (m == op.self) continue;
-    op.inputs[m].resize(op.in(op.self).size());
-    send(operation, m, ReplicaGroupPhase::kContribution, op.in(m));
-  }
-  if (op.contributions_due == 0) combine(operation);
-}
-
-void ReplicaGroup::begin_gather(const Pointer& operation) {
-  Operation& op = *operation;
-  op.gather->blocks->assign(op.members.size(), {});
-  for (std::size_t m = 0; m < op.members.size(); ++m) {
-    (*op.gather->blocks)[m].resize(op.gather->sizes[m]);
-    if (m != op.self) send(operation, m, ReplicaGroupPhase::kContribution, op.gather->own);
-  }
-  (*op.gather->blocks)[op.self] = op.gather->own;
-}
-
 void ReplicaGroup::send(const Pointer& operation, std::size_t member, ReplicaGroupPhase phase,
                         std::span<const std::byte> bytes) {
   Peer* const peer = peer_of(operation->members[member]);
@@ -263,8 +223,11 @@ void ReplicaGroup::send(const Pointer& operation, std::size_t member, ReplicaGro
                     .length = bytes.size()},
                    bytes, [operation] { --operation->unwritten; });
   if (operation->gather && !operation->gather->counted) return;
+  const auto count = static_cast<std::int64_t>(bytes.size());
+  operation->bytes_sent += count;
   const std::lock_guard lock(mutex_);
-  counters_.bytes_sent += static_cast<std::int64_t>(bytes.size());
+  counters_.bytes_sent += count;
+  if (phase == ReplicaGroupPhase::kPackedContribution) counters_.packed_bytes += count;
 }
 
 ReplicaGroup::Peer* ReplicaGroup::peer_of(int replica) {
@@ -315,43 +278,17 @@ Result<std::optional<ReplicaGroupPeer::Place>> ReplicaGroup::place_of(
   if (++operation->members_begun + 1 == operation->members.size()) {
     operation->all_begun = steady_clock::now();
   }
+  if (frame.phase == ReplicaGroupPhase::kPackedContribution) {
+    const std::size_t most = operation->reduce ? operation->inputs[member].size() : 0;
+    const bool expected = most > 0 && operation->reduce->exact_sums;
+    if (!expected || frame.length >= most) return invalid("packed sums where none are due");
+    operation->packed_in[member] = take_room(frame.length);
+    return std::optional(
+        ReplicaGroupPeer::Place{.to = std::span(operation->packed_in[member]).first(frame.length)});
+  }
   auto& block =
       operation->gather ? (*operation->gather->blocks)[member] : operation->inputs[member];
   return std::optional(ReplicaGroupPeer::Place{.to = block});
-}
-
-void ReplicaGroup::arrived(const Peer& peer, const ReplicaGroupFrame& frame,
-                           const Arrival& arrival) {
-  const int replica = peer.link->replica();
-  {
-    const std::lock_guard lock(mutex_);
-    CollectiveCounters::Received& received = counters_.received[replica];
-    received.bytes += static_cast<std::int64_t>(frame.length);
-    received.counted_bytes += arrival.counted_bytes;
-    received.busy += arrival.busy;
-  }
-  const Pointer operation = active_with(replica, frame);
-  WEIR_CHECK(operation != nullptr, "an operation lasts until its frames are there");
-  --operation->frames_due[operation->index_of(replica)];
-  if (frame.phase == ReplicaGroupPhase::kResult) {
-    --operation->results_due;
-    return;
-  }
-  if (--operation->contributions_due == 0 && operation->reduce) combine(operation);
-}
-
-void ReplicaGroup::combine(const Pointer& operation) {
-  Operation& op = *operation;
-  std::vector<const std::byte*> inputs;
-  for (std::size_t m = 0; m < op.members.size(); ++m) {
-    inputs.push_back(m == op.self ? op.in(m).data() : op.inputs[m].data());
-  }
-  const auto out = op.out(op.self);
-  if (!out.empty()) op.reduce->combine(inputs, op.reduce->segment_count(op.self), out.data());
-  op.inputs.clear();
-  for (std::size_t m = 0; m < op.members.size(); ++m) {
-    if (m != op.self) send(operation, m, ReplicaGroupPhase::kResult, out);
-  }
 }
 
 bool ReplicaGroup::finish_complete() {
@@ -363,7 +300,11 @@ bool ReplicaGroup::finish_complete() {
     const Time since = std::max(operation->all_begun.value_or(now), last_end_);
     last_end_ = now;
     if (operation->gather && operation->gather->done) operation->gather->done();
+    for (auto& room : operation->packed_out) {
+      if (!room.empty()) rooms_.push_back(std::move(room));
+    }
     if (operation->gather && !operation->gather->counted) continue;
+    packing_.measured(operation->bytes_sent, now - since);
     const std::lock_guard lock(mutex_);
     ++counters_.operations;
     counters_.busy += now - since;

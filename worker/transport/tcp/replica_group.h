@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "worker/transport/collective.h"
+#include "worker/transport/tcp/packed_sums.h"
 #include "worker/transport/tcp/replica_group_peer.h"
 #include "worker/transport/tcp/replica_group_sessions.h"
 
@@ -35,7 +36,8 @@ class ReplicaGroup final : public Collective {
     int descriptor = -1;  // of a socket after its handshake; this object takes it over
   };
 
-  ReplicaGroup(int replica, std::vector<Connected> others);
+  ReplicaGroup(int replica, std::vector<Connected> others,
+               SumEncoding encoding = SumEncoding::kAuto);
   ~ReplicaGroup() override;
   ReplicaGroup(const ReplicaGroup&) = delete;
   ReplicaGroup& operator=(const ReplicaGroup&) = delete;
@@ -65,13 +67,14 @@ class ReplicaGroup final : public Collective {
   bool take_posted();  // returns false if aborted
   void begin(const Pointer& operation);
   void begin_reduce(const Pointer& operation);
+  std::vector<std::byte> take_room(std::size_t bytes);
   void begin_gather(const Pointer& operation);
   void send(const Pointer& operation, std::size_t member, ReplicaGroupPhase phase,
             std::span<const std::byte> bytes);
   // Destination of a frame from that peer.
   Result<std::optional<ReplicaGroupPeer::Place>> place_of(Peer& peer,
                                                           const ReplicaGroupFrame& frame);
-  void arrived(const Peer& peer, const ReplicaGroupFrame& frame, const Arrival& arrival);
+  Status arrived(const Peer& peer, const ReplicaGroupFrame& frame, const Arrival& arrival);
   void combine(const Pointer& operation);
   bool finish_complete();  // returns true if further operations can begin
   void await_events();
@@ -90,6 +93,8 @@ class ReplicaGroup final : public Collective {
   const int event_;  // wakes the thread
   std::vector<Peer> peers_;
   std::deque<Pointer> active_;
+  PackingRule packing_;
+  std::vector<std::vector<std::byte>> rooms_;  // for packed sums, not in use now
   Time last_end_{};
 
   mutable std::mutex mutex_;  // guards the fields below

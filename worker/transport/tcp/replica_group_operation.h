@@ -25,7 +25,10 @@ struct ReplicaGroup::Operation {
   std::vector<std::uint32_t> session;  // by member
   // By member: its contribution to the segment of this replica.
   std::vector<std::vector<std::byte>> inputs;
+  // By member: packed contributions to its segment, and from it.
+  std::vector<std::vector<std::byte>> packed_out, packed_in;
   std::vector<int> frames_due;  // by member
+  std::int64_t bytes_sent = 0;
   std::size_t contributions_due = 0, results_due = 0, unwritten = 0;
   std::size_t members_begun = 0;  // other members whose first frame has come
   std::optional<Time> all_begun;

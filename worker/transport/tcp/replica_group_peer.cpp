@@ -46,7 +46,7 @@ Result<ReplicaGroupFrame> decode_replica_group_frame(std::span<const std::byte> 
     return invalid("wrong checksum");
   }
   const auto phase = wire::load<std::uint8_t>(bytes, 5);
-  if (phase > static_cast<std::uint8_t>(ReplicaGroupPhase::kGivenUp))
+  if (phase > static_cast<std::uint8_t>(ReplicaGroupPhase::kPackedContribution))
     return invalid("unknown phase");
   ReplicaGroupFrame frame{
       .phase = static_cast<ReplicaGroupPhase>(phase),
@@ -146,7 +146,7 @@ Status ReplicaGroupPeer::read(const Callbacks& callbacks) {
           before_ && before_->tag.step == frame.tag.step && before_->phase == frame.phase;
       before_ = frame;
       const Arrival arrival = meter_.add(timed_, follows);
-      if (!target_.nowhere) callbacks.complete(frame, arrival);
+      if (!target_.nowhere) WEIR_OK(callbacks.complete(frame, arrival));
       continue;
     }
     if (budget == 0) return Unit{};

@@ -27,9 +27,10 @@ namespace weir::transport::tcp {
 constexpr std::size_t kReplicaGroupHeaderBytes = 36;
 
 enum class ReplicaGroupPhase : std::uint8_t {
-  kContribution,  // to be combined, or a block for all members
-  kResult,        // of the segment that the sender combines
-  kGivenUp,       // no payload: the sender has abandoned the session
+  kContribution,        // to be combined, or a block for all members
+  kResult,              // of the segment that the sender combines
+  kGivenUp,             // no payload: the sender has abandoned the session
+  kPackedContribution,  // to be combined; the payload is as packed_sums.h says
 };
 
 struct ReplicaGroupFrame {
@@ -55,8 +56,9 @@ class ReplicaGroupPeer {
     // Returns nothing if the payload is not expected yet: it is asked again after retry(). An error
     // is final.
     std::function<Result<std::optional<Place>>(const ReplicaGroupFrame&)> begin;
-    // A payload that was not dropped is complete; the Arrival tells about the rate.
-    std::function<void(const ReplicaGroupFrame&, const Arrival&)> complete;
+    // A payload that was not dropped is complete; the Arrival tells about the rate. An error is
+    // final.
+    std::function<Status(const ReplicaGroupFrame&, const Arrival&)> complete;
   };
 
   ReplicaGroupPeer(int replica, std::string name, int descriptor)

@@ -123,7 +123,7 @@ class Transport final : public TcpTransport {
       return result;
     });
     return std::unique_ptr<Collective>(
-        std::make_unique<ReplicaGroup>(group.replica, std::move(connected)));
+        std::make_unique<ReplicaGroup>(group.replica, std::move(connected), options_.sum_encoding));
   }
 
  private:

@@ -13,6 +13,7 @@
 #include "worker/transport/collective.h"
 #include "worker/transport/communicator.h"
 #include "worker/transport/state_exchange.h"
+#include "worker/transport/tcp/packed_sums.h"
 
 namespace weir::transport {
 
@@ -36,7 +37,8 @@ struct TcpOptions {
   int send_buffer_bytes = 128 * 1024;  // SO_SNDBUF; worker/transport/README.md "What limits a link"
   // TCP_USER_TIMEOUT; also the longest silence while data is due.
   std::chrono::seconds dead_after{30};
-  std::vector<Pacing> pacing;  // the first match counts
+  std::vector<Pacing> pacing;                               // the first match counts
+  tcp::SumEncoding sum_encoding = tcp::SumEncoding::kAuto;  // of sums among replicas
   // For probes, which come before any generation: only ranks that hold this key are answered.
   std::string job_uid, job_key;
 };

@@ -58,8 +58,10 @@ class TimedPeer : public testing::Test {
           return std::optional(
               ReplicaGroupPeer::Place{.to = std::as_writable_bytes(std::span(to_))});
         },
-        .complete = [this](const ReplicaGroupFrame&,
-                           const Arrival& arrival) { arrivals_.push_back(arrival); }};
+        .complete = [this](const ReplicaGroupFrame&, const Arrival& arrival) -> Status {
+          arrivals_.push_back(arrival);
+          return Unit{};
+        }};
     const Status state = peer_->read(callbacks);
     ASSERT_TRUE(state) << state.error().message;
   }

@@ -3,6 +3,8 @@
 // happens when one is missing.
 #include "worker/transport/tcp/replica_group.h"
 
+#include <cmath>
+#include <cstring>
 #include <future>
 #include <memory>
 #include <string>
@@ -13,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/worker/transport/tcp/rig.h"
+#include "worker/base/random.h"
 
 namespace weir::transport {
 namespace replica_group_test {
@@ -25,8 +28,12 @@ struct Replicas {
   std::vector<std::unique_ptr<TcpTransport>> transports;
   std::vector<std::unique_ptr<Collective>> members;
 
-  explicit Replicas(int count) {
-    for (int r = 0; r < count; ++r) transports.push_back(test::make_transport());
+  // encodings: of the first replicas; of the others kAuto.
+  explicit Replicas(int count, const std::vector<tcp::SumEncoding>& encodings = {}) {
+    for (std::size_t r = 0; r < static_cast<std::size_t>(count); ++r) {
+      const auto encoding = r < encodings.size() ? encodings[r] : tcp::SumEncoding::kAuto;
+      transports.push_back(test::make_transport({.sum_encoding = encoding}));
+    }
     std::vector<std::future<Result<std::unique_ptr<Collective>>>> connecting;
     for (int r = 0; r < count; ++r) {
       connecting.push_back(std::async(std::launch::async, [this, r] {
@@ -123,6 +130,39 @@ TEST(ReplicaGroup, SumsTheSameBitsAtAllMembersForAnySize) {
     EXPECT_NEAR(static_cast<double>(received),
                 static_cast<double>(replicas[0].counters().bytes_sent), 1000)
         << count;
+  }
+}
+
+TEST(ReplicaGroup, SumsTheSameBitsWhoeverPacks) {
+  using enum tcp::SumEncoding;
+  for (const int count : {2, 3, 4}) {
+    Replicas replicas(count, {kPacked, kRaw, kPacked, kAuto});
+    Random random(static_cast<std::uint64_t>(count));
+    for (std::uint64_t step = 0; step < 4; ++step) {
+      std::vector<std::unique_ptr<Part>> parts;
+      std::vector<Part*> in_order;
+      for (int r = 0; r < count; ++r) {
+        parts.push_back(std::make_unique<Part>(step == 3 ? 1 : 50'003, r));
+        in_order.push_back(parts.back().get());
+        for (double& value : parts.back()->in) {
+          value = std::nearbyint(0x1p44 * 1e-3 * random.normal()) * 0x1p-44;
+        }
+        if (step == 2) parts.back()->in[77] = std::nan("");  // a step that diverges
+        auto operation = parts.back()->operation(step, all(count));
+        operation.exact_sums = true;
+        replicas[r].all_reduce(std::move(operation));
+      }
+      const std::vector<float> expected = Part::sum(in_order);
+      for (int r = 0; r < count; ++r) {
+        expect_done(replicas[r]);
+        const auto& out = in_order[static_cast<std::size_t>(r)]->out;
+        EXPECT_EQ(std::memcmp(out.data(), expected.data(), expected.size() * sizeof(float)), 0);
+      }
+    }
+    const CollectiveCounters packed = replicas[0].counters(), raw = replicas[1].counters();
+    EXPECT_GT(packed.packed_bytes, 0);
+    EXPECT_EQ(raw.packed_bytes, 0);
+    EXPECT_LT(static_cast<double>(packed.bytes_sent), 0.85 * static_cast<double>(raw.bytes_sent));
   }
 }
 
