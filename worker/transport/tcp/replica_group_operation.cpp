@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the members of an operation send each other, and what they make of it.
+// An operation of the group: its members send each other contributions, combine them, and send
+// the results.
 #include "worker/transport/tcp/replica_group_operation.h"
 
 #include <utility>
