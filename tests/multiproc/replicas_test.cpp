@@ -209,6 +209,52 @@ TEST(Replicas, GoOnAfterAnyRankIsKilledAtAnyMoment) {
   EXPECT_THAT(workers.end(), Each(kTerminated)) << workers[0].errors();
 }
 
+// Losses of a last stage, each step once and in order, as the whole batch gives them.
+void expect_no_step_lost(const std::vector<LoggedStep>& log,
+                         const std::vector<std::string>& expected, const std::string& which) {
+  for (std::size_t i = 0; i < log.size(); ++i) {
+    EXPECT_EQ(log[i].step, log.front().step + static_cast<std::int64_t>(i)) << which;
+    EXPECT_EQ(log[i].loss_hex, expected.at(static_cast<std::size_t>(log[i].step)))
+        << which << " step " << log[i].step;
+  }
+}
+
+// Without a checkpoint: the new process takes the state of its peer, and the others keep theirs,
+// also if the coordinator is the one that is killed.
+TEST(Recovery, OfAnyRankAtAnyMomentLosesNoStepIfAPeerLives) {
+  const auto common = small("mlp", kNoEnd);
+  PlanText plan{.stages = 2, .shares = {2, 3}};
+  Workers workers(plan, common);
+  std::vector<std::pair<std::string, std::vector<LoggedStep>>> logs;
+  std::mt19937 random(2);  // NOLINT: the same moments in every run
+  for (int trial = 0; trial < (full() ? 100 : 8); ++trial) {
+    const std::string which = "trial " + std::to_string(trial);
+    ASSERT_TRUE(workers.adopts(3, static_cast<std::uint32_t>(plan.revision)))
+        << which << ": " << workers[0].errors() << workers[3].errors();
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 20'000));
+    const int victim = trial % 4;
+    workers[victim].signal(SIGKILL);
+    ASSERT_EQ(workers[victim].wait(), 128 + SIGKILL);
+    if (victim % 2 == 1) logs.emplace_back(which, workers.steps(victim));
+    plan.trigger = "Restart";
+    plan.state = "Recover";
+    ++plan.revision;
+    workers.write_plan(plan);
+    workers.restart(victim);
+  }
+  ASSERT_TRUE(workers.adopts(3, static_cast<std::uint32_t>(plan.revision))) << workers[0].errors();
+  EXPECT_THAT(workers.end(), Each(kTerminated)) << workers[0].errors();
+
+  for (const int worker : {1, 3}) logs.emplace_back("the end", workers.steps(worker));
+  std::int64_t steps = 0;
+  for (const auto& [which, log] : logs) {
+    if (!log.empty()) steps = std::max(steps, log.back().step + 1);
+  }
+  const auto expected = losses_alone(common, 5, static_cast<std::size_t>(steps));
+  ASSERT_EQ(expected.size(), static_cast<std::size_t>(steps));
+  for (const auto& [which, log] : logs) expect_no_step_lost(log, expected, which);
+}
+
 TEST(Replicas, SaveEachLayerOnceAndGoOnFromThere) {
   const TempDir folder;
   const auto plain = small("mlp", 40);

@@ -80,7 +80,8 @@ const Member kMember{.pod = "j-a-1",
 // Of port 7070, each kind once or more.
 std::vector<Message> frames() {
   return {
-      Hello{kMember, 3, 7, 120, {{"--lr", "0.1"}}},
+      Hello{kMember, 3, 7, 120, {}, {{"--lr", "0.1"}}},
+      Inventory{5, {{0, 3, 120, 5, 6, 1, true}}, Verdict{0.5, 2.5}},
       Refused{"--lr is 0.1, worker 0 has 0.2"},
       Measure{{1, 2, 4}, 6},
       Measured{encode_profile(profile()), ""},
@@ -216,7 +217,7 @@ TEST(RecordedMessages, NameTheirChoicesAlike) {
   text += "\n";
   add("schedule.dispatch", Dispatch::kHint, Dispatch::kStrict);
   add("sync.mode", SyncMode::kExact, SyncMode::kPartial);
-  add("state", StateMove::kKeep, StateMove::kMove, StateMove::kCheckpoint);
+  add("state", StateMove::kKeep, StateMove::kMove, StateMove::kCheckpoint, StateMove::kRecover);
   for (const Outcome outcome : {Outcome::kApplied, Outcome::kRefused, Outcome::kAborted}) {
     Report told;
     told.last_switch = LastSwitch{.outcome = outcome};

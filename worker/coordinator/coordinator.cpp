@@ -161,6 +161,8 @@ class JobCoordinator final : public Coordinator {
       members_.leave(*index, leave->reason);
       check_finished();
       tell_idle();
+    } else if (const auto* inventory = std::get_if<protocol::Inventory>(&message)) {
+      members_.inventory(*index, *inventory);
     } else if (const auto* ready = std::get_if<protocol::ReadyState>(&message)) {
       members_.ready_state(*index, *ready);
     } else if (const auto* saved = std::get_if<protocol::Saved>(&message)) {

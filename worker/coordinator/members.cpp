@@ -53,7 +53,9 @@ void Members::hello(control::SessionId session, const protocol::Hello& hello, St
                       .session = session,
                       .revision = hello.revision,
                       .incarnation = hello.incarnation,
-                      .step = hello.step};
+                      .step = hello.step,
+                      .inventory = hello.inventory,
+                      .told = state.told + 1};
 }
 
 std::optional<int> Members::closed(control::SessionId session) {
@@ -68,6 +70,13 @@ void Members::status(int index, const protocol::StageStatus& status) {
   found->second.status = status;
   found->second.revision = status.epoch;
   found->second.step = status.step;
+}
+
+void Members::inventory(int index, const protocol::Inventory& inventory) {
+  const auto found = members_.find(index);
+  if (found == members_.end()) return;
+  found->second.inventory = inventory;
+  ++found->second.told;
 }
 
 void Members::leave(int index, const std::string& reason) {

@@ -23,6 +23,8 @@ struct MemberState {
   std::uint32_t revision = 0;  // of its plan in force; 0 = a new process without state
   int incarnation = 0;
   std::int64_t step = 0;                        // completed steps
+  protocol::Inventory inventory;                // the last that it told
+  std::uint64_t told = 0;                       // counts the inventories that it told
   std::optional<protocol::StageStatus> status;  // the last STATUS of this session
   bool finished = false;  // has sent LEAVE "finished": its disconnection is no failure
   bool leaving = false;   // has sent a LEAVE
@@ -42,6 +44,7 @@ class Members {
   // Returns the index of the session; nothing if its index has another session or is unknown.
   std::optional<int> closed(control::SessionId session);
   void status(int index, const protocol::StageStatus& status);
+  void inventory(int index, const protocol::Inventory& inventory);
   void leave(int index, const std::string& reason);
   // The rank has built the stage of a new generation and holds the state named by `ready`, or
   // failed; then it may hold its state all the same.

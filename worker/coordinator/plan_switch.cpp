@@ -131,6 +131,11 @@ void PlanSwitch::try_prepare(const Members& members, SteadyTime now, Effects& ef
     return;
   }
   attempt_->plan = *std::move(filled);
+  if (attempt_->plan.state == schedule::StateMove::kRecover) {
+    const bool lives = base_ && !broken_;
+    attempt_->plan.state = lives ? schedule::StateMove::kMove : schedule::StateMove::kKeep;
+  }
+  if (awaits_inventories(members, now, effects)) return;
   attempt_->incarnation = next_incarnation(members);
   attempt_->new_generation =
       broken_ || !lost_.empty() ||
@@ -198,12 +203,19 @@ bool PlanSwitch::can_keep(const Members& members) const {
 void PlanSwitch::decide_state(const Members& members) {
   Attempt& attempt = *attempt_;
   attempt.keeps_state = false;
+  attempt.point.reset();
   if (attempt.plan.state != schedule::StateMove::kCheckpoint && (broken_ || !base_)) {
     attempt.plan.state = schedule::StateMove::kKeep;
     const auto states = states_of(attempt.plan, members);
     const bool any_state =
         std::ranges::any_of(states, [](const MemberState* s) { return s->revision != 0; });
-    if (can_keep(members)) {
+    if (recovers()) {
+      const bool starts = attempt.wanted.state == schedule::StateMove::kRecover;
+      if (take_point(members)) return;
+      if (broken_ || any_state || checkpoint_step_ >= 0 || starts) {
+        attempt.plan.state = schedule::StateMove::kCheckpoint;
+      }
+    } else if (can_keep(members)) {
       attempt.keeps_state = true;
       attempt.step = highest_step(attempt.plan, members);
     } else if (broken_ || any_state || checkpoint_step_ >= 0) {
@@ -226,7 +238,7 @@ void PlanSwitch::commit(const Members& members, SteadyTime now, Effects& effects
     return try_prepare(members, now, effects);
   }
   std::int64_t at_step = 0;
-  if (attempt.keeps_state) {
+  if (attempt.keeps_state || attempt.point) {
     at_step = attempt.step;
   } else if (base_ && !broken_ && (attempt.new_generation || !same_step(*base_, attempt.plan))) {
     at_step = attempt.plan.state == schedule::StateMove::kMove
@@ -238,8 +250,14 @@ void PlanSwitch::commit(const Members& members, SteadyTime now, Effects& effects
     attempt.waiting.insert(state->member.worker_index);
   }
   attempt.committed_at = now;
-  const protocol::Commit message{.revision = revision, .at_step = at_step};
+  protocol::Commit message{.revision = revision, .at_step = at_step};
   if (attempt.new_generation) {
+    for (const auto& [index, state] : members.all()) {
+      history_ = std::max(history_, state.inventory.history);
+    }
+    message.history = ++history_;
+    if (attempt.point) message.verdict = attempt.point->verdict;
+    note_told(members, true);
     phase_ = Phase::kLoading;
     attempt.deadline = now + progress_deadline_;
     broken_ = true;  // until GO
@@ -272,6 +290,7 @@ void PlanSwitch::go(const Members& members, SteadyTime now, Effects& effects) {
   broken_ = false;
   lost_.clear();
   scattered_ = false;
+  note_told(members, false);
   apart_ = schedule::averages(attempt.plan);
   effects.notes.push_back("GO of plan " + std::to_string(attempt.plan.revision) + " after " +
                           std::to_string(attempt.pause_seconds) + " s");

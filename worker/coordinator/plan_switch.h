@@ -18,6 +18,7 @@
 #include "worker/base/clock.h"
 #include "worker/base/result.h"
 #include "worker/coordinator/members.h"
+#include "worker/coordinator/recovery_point.h"
 #include "worker/coordinator/startup.h"
 #include "worker/protocol/messages.h"
 
@@ -85,6 +86,9 @@ class PlanSwitch {
     bool new_generation = false;
     bool keeps_state = false;  // all ranks are at `step`; nothing is loaded
     std::int64_t step = 0;
+    std::optional<RecoveryPoint> point = {};  // the generation starts from what ranks hold there
+    // Time of the next request for what ranks hold, and the end of the wait for it.
+    std::optional<SteadyTime> ask_at = {}, asks_until = {};
     std::set<int> waiting;               // workers that have not answered
     std::optional<SteadyTime> deadline;  // of the phase
     SteadyTime not_before{};             // start of a delayed rejoin
@@ -108,6 +112,14 @@ class PlanSwitch {
   void decide_state(const Members& members);
   // True if the state of the ranks suffices for the attempt.
   bool can_keep(const Members& members) const;
+  // recover.cpp, after a failure: true while members have yet to tell what they hold.
+  bool awaits_inventories(const Members& members, SteadyTime now, Effects& effects);
+  bool recovers() const;  // the state of the attempt is what ranks hold after a failure
+  std::vector<MemberInventory> inventories(const Members& members) const;
+  bool told(const MemberState& state) const;
+  // Fills state and holders of the attempt from the recovery point. Returns false without one.
+  bool take_point(const Members& members);
+  void note_told(const Members& members, bool idle_too);
   // plan_state.cpp, state Move: finds the holders of all layers. Returns a reason if no live rank
   // holds some layer.
   std::string find_holders(const Members& members);
@@ -169,6 +181,10 @@ class PlanSwitch {
   std::set<int> lost_;                                 // replicas of the live base_
   bool apart_ = false;      // replicas have averaged in groups, so their models may differ
   bool scattered_ = false;  // a move has begun and not ended: the ranks hold no complete model
+  // By worker index: MemberState::told when its COMMIT or GO was sent. What it holds is known once
+  // it has told more.
+  std::map<int, std::uint64_t> told_before_;
+  std::int64_t history_ = 0;  // of the last COMMIT of a new generation
   int failed_rejoins_ = 0;
   std::uint32_t highest_seen_ = 0;
   std::int64_t checkpoint_step_ = -1;

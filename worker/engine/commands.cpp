@@ -97,7 +97,7 @@ void Engine::on_commit(const Letter& letter, const protocol::Commit& commit) {
   if (same_links && !trains) {
     return mailbox_.answer(letter, "this rank runs no stage of that generation");
   }
-  const bool leaves = trains && !same_links;
+  const bool leaves = trains && !same_links && !lost_;  // a lost step is dropped anyway
   const bool late = leaves && (step_ > commit.at_step || (in_step_ && step_ == commit.at_step));
   if (late && next->plan.state != schedule::StateMove::kCheckpoint) {
     // The states of the ranks would belong to different steps.
@@ -115,15 +115,26 @@ void Engine::on_commit(const Letter& letter, const protocol::Commit& commit) {
 void Engine::on_go(const protocol::Go& go) {
   const bool expected =
       generation_ && !generation_->running && generation_->current.plan.revision == go.revision;
-  if (!expected) return;
+  if (!expected) return tell_inventory();
   offer_.reset();  // all ranks have fetched their layers
-  holdings_.settle(generation_->placed);
+  holdings_.settle(generation_->placed, generation_->history);
+  ran_history_ = std::max(ran_history_, generation_->history);
+  name_model();
+  between_models_ = false;
+  summed_.reset();  // the next step may have other numbers
   grant_.reset();
   reported_ = {};
   generation_->running = true;
   validated_ = step_;
   skipped_in_row_ = 0;  // a rank that has just joined has counted none
   ever_ran_ = true;
+  tell_inventory();  // of an idle rank
+}
+
+// Replicas that average have models of their own.
+void Engine::name_model() {
+  const bool own = schedule::averages(generation_->current.plan);
+  holdings_.of_replica(own ? generation_->place.replica : -1);
 }
 
 void Engine::on_abort(const protocol::Abort& abort) {
@@ -132,11 +143,13 @@ void Engine::on_abort(const protocol::Abort& abort) {
   if (pending_ && pending_->commit.revision == abort.revision) end_pending("aborted");
   const bool waits_for_go =
       generation_ && !generation_->running && generation_->current.plan.revision == abort.revision;
-  if (waits_for_go) give_up_generation();
+  if (waits_for_go) return give_up_generation();
+  tell_inventory();
 }
 
 void Engine::on_peer_lost(const protocol::PeerLost& lost) {
-  if (!generation_ || !generation_->trains()) return;  // already known, or there is nothing to drop
+  // The loss is known, or there is nothing to drop.
+  if (!generation_ || !generation_->trains()) return tell_inventory();
   if (leaving() && in_step_) {  // the peer may have left after this step; the links will tell
     leave_now_ = true;
     return;
@@ -163,6 +176,7 @@ void Engine::on_grant(const protocol::Grant& grant) {
 void Engine::adopt(const Prepared& next) {
   interrupted_ = true;
   generation_->current = next;
+  name_model();
   const std::uint32_t revision = next.plan.revision;
   recorder_.plan_adopted(generation_->current.plan, generation_->current.incarnation);
   std::erase_if(prepared_, [&](const Prepared& other) { return other.plan.revision <= revision; });

@@ -187,6 +187,7 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
   if (!record) {
     generation.broken = true;
     if (end.summed && !end.updated) summed_ = std::move(end.record);
+    between_models_ = end.updated;
     return failed(record.error(), stop);
   }
   if (parts_.lateness) {
@@ -205,6 +206,7 @@ void Engine::count_step(StepRecord& record) {
   recorder_.step_done(record, parts_.model.options.sequence);
   step_ = record.next_step;
   record.interrupted = std::exchange(interrupted_, false);
+  verdict_ = record.verdict;
   skipped_in_row_ = record.skipped ? skipped_in_row_ + 1 : 0;
   record.skipped_in_row = skipped_in_row_;
   save_if_due();
@@ -293,6 +295,7 @@ std::optional<Ending> Engine::failed(const Error& error, const std::stop_token& 
   waiting_since_ = parts_.clock.now();
   if (!by_coordinator) abort_links(error.message);
   drop_links();
+  tell_inventory();
   if (error.code == Code::kInternal) return Ending{Exit::kOutOfMemory, error.message};
   if (error.code == Code::kGone) return Ending{Exit::kCheckpoint, error.message};
   if (error.code == Code::kNotFound) return Ending{Exit::kConfiguration, error.message};

@@ -112,6 +112,7 @@ class Engine {
   Status begin_with_header(const std::stop_token& stop);
   Status accept_header(std::span<const std::byte> bytes);
   void adopt(const Prepared& prepared);
+  void name_model();  // of what is held
   // First stage: the epoch to change to before this step; 0 = none.
   std::uint32_t due_epoch() const;
   std::uint32_t wanted_epoch() const;  // the epoch to propose for the next step; 0 = none
@@ -122,7 +123,9 @@ class Engine {
   Status build(std::unique_ptr<Generation>& generation, const Prepared& next,
                const protocol::Commit& commit, const std::stop_token& stop);
   void roll_forward(const protocol::Verdict& verdict);
+  void tell_inventory();  // to the coordinator, unless the rank trains
   void give_up_generation();
+  void replace_holding(Holding holding);
   Status connect(Generation& generation, const std::stop_token& stop);
   Status connect_replicas(Generation& generation, const std::stop_token& stop);
   Status connect_ties(Generation& generation, const std::stop_token& stop);
@@ -157,8 +160,12 @@ class Engine {
   std::int64_t step_ = 0;                // next step of this rank
   // The step that the rank has dropped, if only its verdict and its update were left.
   std::optional<StepRecord> summed_;
-  int skipped_in_row_ = 0;      // in a row, in this generation
-  std::int64_t validated_ = 0;  // step of the last validation, or of the start of this generation
+  std::optional<protocol::Verdict> verdict_;  // of the last step of what is held
+  // Partial: the step was dropped between its update and the end of its average.
+  bool between_models_ = false;
+  std::int64_t ran_history_ = 0;  // the highest whose GO has come
+  int skipped_in_row_ = 0;        // in a row, in this generation
+  std::int64_t validated_ = 0;    // step of the last validation, or of the start of this generation
   std::optional<std::string> lost_;  // reason of the coordinator's PEER_LOST until it is handled
   std::optional<std::int64_t> leave_before_;  // leaving: the first step that does not begin
   bool leave_now_ = false;                    // leaving, and a peer is lost: no further step begins

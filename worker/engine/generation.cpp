@@ -60,6 +60,8 @@ std::optional<Ending> Engine::enter_generation(const std::stop_token& stop) {
   if (built) {
     std::erase_if(prepared_,
                   [&](const Prepared& other) { return other.plan.revision <= next.plan.revision; });
+    holdings_.await(commit.history);
+    tell_inventory();
     mailbox_.answer(letter);
     return std::nullopt;
   }
@@ -84,6 +86,23 @@ void Engine::give_up_generation() {
   holdings_.forget_next();
   recorder_.stage_gone();
   waiting_since_ = parts_.clock.now();
+  tell_inventory();
+}
+
+void Engine::tell_inventory() {
+  if (generation_ && generation_->trains()) return;
+  protocol::Inventory told{.history = ran_history_, .verdict = verdict_};
+  const Holding& holding = holdings_.current();
+  if (holding.stage && !between_models_) {
+    told.held.push_back({.first = holding.layers.first,
+                         .last = holding.layers.last,
+                         .step = step_,
+                         .history = holding.history,
+                         .pending = holding.pending,
+                         .replica = holding.replica,
+                         .summed = summed_.has_value()});
+  }
+  mailbox_.tell(told);
 }
 
 // `generation` is new and is filled; on failure the caller still owns it.
@@ -98,6 +117,7 @@ Status Engine::build(std::unique_ptr<Generation>& generation, const Prepared& ne
   if (commit.verdict && summed_ && step_ + 1 == at_step) roll_forward(*commit.verdict);
 
   generation->current = next;
+  generation->history = commit.history;
   const bool moves = next.plan.state == schedule::StateMove::kMove;
   if (moves) WEIR_OK(offer_state(next, at_step));
   const std::optional<schedule::RankPlace> own = place_of(next.plan, options_.identity);
@@ -122,6 +142,13 @@ Status Engine::build(std::unique_ptr<Generation>& generation, const Prepared& ne
   return Unit{};
 }
 
+void Engine::replace_holding(Holding holding) {
+  summed_.reset();
+  verdict_.reset();
+  between_models_ = false;
+  holdings_.replace(std::move(holding));
+}
+
 // Ends the step that was dropped before its verdict came, as the ranks ended it that have heard the
 // verdict.
 void Engine::roll_forward(const protocol::Verdict& verdict) {
@@ -130,6 +157,7 @@ void Engine::roll_forward(const protocol::Verdict& verdict) {
   if (record.last_stage) record.loss = verdict.loss;
   record.verdict = verdict;
   log_info(kRoom, "dropped step ended by the verdict of others", {{"step", record.step}});
+  interrupted_ = true;
   count_step(record);
 }
 
@@ -154,7 +182,7 @@ Status Engine::take_stage(Generation& generation, const Prepared& next, std::int
                                       std::to_string(step_) + (have ? "" : " of other layers")};
   }
   generation_.reset();
-  holdings_.drop();  // frees its memory before the new stage allocates
+  replace_holding({});  // frees its memory before the new stage allocates
   if (step_ > 0 && next.plan.checkpoint_step < 0) {
     log_warn(kRoom, "no checkpoint to load: training starts again at step 0",
              {{"revision", next.plan.revision}, {"lost_steps", step_}});
@@ -167,7 +195,7 @@ Status Engine::take_stage(Generation& generation, const Prepared& next, std::int
                fills(next.plan) ? stage::Initial::kFromElsewhere : stage::Initial::kOfModel));
   WEIR_OK(fill_stage(*made, next.plan));
   generation.stage = made.get();
-  holdings_.replace({std::move(made), range});
+  replace_holding({std::move(made), range});
   const int stage = generation.place.stage;
   schedule::StageMemory memory = stage_memory(next.plan, stage, parts_.model, copies_for_saves());
   const std::int64_t planned = schedule::memory_bytes(memory, next.plan.schedule, stage);

@@ -26,8 +26,9 @@ struct Engine::Generation {
   std::unique_ptr<transport::Collective> replicas;
   // The same for the first and last stage of this replica if they share tables; null elsewhere.
   std::unique_ptr<transport::Collective> ties;
-  bool running = false;  // GO has come
-  bool broken = false;   // its links are lost, or a step was dropped
+  std::int64_t history = 0;  // that begins with its GO
+  bool running = false;      // GO has come
+  bool broken = false;       // its links are lost, or a step was dropped
 
   bool trains() const { return running && !broken && placed; }
 };

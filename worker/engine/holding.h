@@ -3,6 +3,7 @@
 // generation, so a generation that cannot be built or connected, or that is aborted, loses nothing.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -14,10 +15,14 @@ namespace weir::engine {
 struct Holding {
   std::unique_ptr<stage::Stage> stage;  // null: nothing
   schedule::LayerRange layers;
+  // As in protocol::Held.
+  std::int64_t history = 0, pending = 0;
+  int replica = -1;
 };
 
 class Holdings {
  public:
+  const Holding& current() const { return held_; }
   stage::Stage* held() const { return held_.stage.get(); }
   bool holds(schedule::LayerRange layers) const { return held() && held_.layers == layers; }
   // The stage of the generation that is being made, or that runs; null without one.
@@ -32,13 +37,18 @@ class Holdings {
   // then, because others fetch from it.
   void add(Holding holding) { next_ = std::move(holding); }
   // GO: the generation begins, and what it does not use is given up.
-  void settle(bool placed) {
+  void settle(bool placed, std::int64_t history) {
     if (next_.stage) held_ = std::exchange(next_, {});
     if (!placed) held_ = {};
+    held_.history = history;
+    held_.pending = 0;
   }
+  // The state in use belongs to that history, too, whose GO is to come.
+  void await(std::int64_t history) { (next_.stage ? next_ : held_).pending = history; }
+  // replica: protocol::Held::replica of the generation that runs.
+  void of_replica(int replica) { held_.replica = replica; }
   // The generation does not begin.
   void forget_next() { next_ = {}; }
-  void drop() { replace({}); }
 
  private:
   Holding held_, next_;

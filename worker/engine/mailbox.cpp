@@ -32,14 +32,16 @@ bool Mailbox::put(protocol::Message message) {
     commit(*committed);
   } else if (const auto* const go = std::get_if<protocol::Go>(&message)) {
     if (current_ && current_->revision == go->revision) {
-      push(*go);
+      if (push(*go)) inventory_.running = true;
     } else {
       log_warn(kRoom, "GO of an unknown plan ignored", {{"revision", go->revision}});
     }
   } else if (const auto* const abort = std::get_if<protocol::Abort>(&message)) {
-    if (prepared_ && prepared_->plan.revision == abort->revision) {
+    const bool unfinished = prepared_ && prepared_->plan.revision == abort->revision;
+    const bool awaits_go = current_ && current_->revision == abort->revision && !inventory_.running;
+    if (unfinished || awaits_go) {
       ++turn_;
-      prepared_.reset();
+      if (unfinished) prepared_.reset();
       push_interrupting(*abort);
     }
   } else if (auto* const granted = std::get_if<protocol::Grant>(&message)) {
@@ -118,7 +120,8 @@ protocol::Hello Mailbox::hello(const protocol::Member& member) const {
   return {.member = member,
           .incarnation = incarnation_,
           .revision = current_ ? current_->revision : 0,
-          .step = step_};
+          .step = step_,
+          .inventory = inventory_};
 }
 
 std::optional<Letter> Mailbox::take() {
@@ -207,6 +210,11 @@ void Mailbox::interrupt_connecting() {
 }
 
 void Mailbox::tell(const protocol::Message& message) {
+  if (const auto* const inventory = std::get_if<protocol::Inventory>(&message)) {
+    const std::lock_guard lock(mutex_);
+    inventory_ = *inventory;
+    return send(message);  // locked, so that it does not come behind a HELLO with a newer one
+  }
   if (const auto* const status = std::get_if<protocol::StageStatus>(&message)) {
     const std::lock_guard lock(mutex_);
     step_ = status->step;

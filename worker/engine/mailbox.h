@@ -58,7 +58,8 @@ class Mailbox {
   // engine would connect, or measure, for a plan that is out of date.
   std::stop_source begin_connecting();
 
-  // Any thread. Sends a message; takes epoch and step from a STATUS, for the next HELLO.
+  // Any thread. Sends a message; takes epoch and step from a STATUS, and an INVENTORY, for the next
+  // HELLO.
   void tell(const protocol::Message& message);
   void interrupt_connecting();  // ends connecting or measuring that is under way
 
@@ -97,7 +98,8 @@ class Mailbox {
   std::optional<schedule::Plan> current_;  // the plan in force; empty until the first READY_STATE
   int incarnation_ = 0;
   std::int64_t step_ = 0;
-  std::uint64_t turn_ = 0;  // counts PREPAREs, ABORTs and lost sessions, as they come
+  protocol::Inventory inventory_;  // the last that was told; `running` since a GO after it
+  std::uint64_t turn_ = 0;         // counts PREPAREs, ABORTs and lost sessions, as they come
   std::stop_source connecting_{std::nostopstate};
   int interrupting_ = 0;                       // PREPAREs and ABORTs that wait in letters_
   std::optional<protocol::Grant> kept_grant_;  // a grant that came while letters_ was full

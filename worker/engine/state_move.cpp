@@ -217,7 +217,7 @@ Status Engine::move_stage(Generation& generation, const Prepared& next, std::int
     holdings_.add({std::move(made), generation.layers});
   } else if (made) {  // what it held before, if anything, is of another step
     generation_.reset();
-    holdings_.replace({std::move(made), generation.layers});
+    replace_holding({std::move(made), generation.layers});
   }
   log_info(kRoom, "state moved",
            {{"revision", next.plan.revision},

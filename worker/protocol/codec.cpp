@@ -183,11 +183,32 @@ void fields(auto& io, Is<Setting> auto& setting) {
   io.required("name", setting.name);
   io.required("value", setting.value);
 }
+void fields(auto& io, Is<Verdict> auto& verdict) {
+  io.required("squares", verdict.squares);
+  io("loss", verdict.loss);
+}
+void fields(auto& io, Is<Held> auto& held) {
+  io.required("first", held.first);
+  io.required("last", held.last);
+  io.required("step", held.step);
+  io("history", held.history);
+  io("pending", held.pending);
+  io("replica", held.replica);
+  io("summed", held.summed);
+}
+void fields(auto& io, Is<Inventory> auto& inventory) {
+  io("history", inventory.history);
+  io("held", inventory.held);
+  io("verdict", inventory.verdict);
+  io("running", inventory.running);
+}
 void fields(auto& io, Is<Hello> auto& hello) {
   io.required("member", hello.member);
   io("incarnation", hello.incarnation);
   io("revision", hello.revision);
   io("step", hello.step);
+  const bool tells = hello.inventory.history != 0 || !hello.inventory.held.empty();
+  if (io.kReads || tells || hello.inventory.running) io("inventory", hello.inventory);
   io("settings", hello.settings);
 }
 void fields(auto& io, Is<Refused> auto& refused) {
@@ -223,14 +244,11 @@ void fields(auto& io, Is<Reject> auto& reject) {
   io("reason", reject.reason);
   io("incarnation", reject.incarnation);
 }
-void fields(auto& io, Is<Verdict> auto& verdict) {
-  io.required("squares", verdict.squares);
-  io("loss", verdict.loss);
-}
 void fields(auto& io, Is<Commit> auto& commit) {
   io.required("revision", commit.revision);
   io.required("atStep", commit.at_step);
   io("verdict", commit.verdict);
+  if (io.kReads || commit.history != 0) io("history", commit.history);
 }
 void fields(auto& io, Is<ReadyState> auto& ready) {
   io.required("revision", ready.revision);
@@ -344,10 +362,10 @@ namespace {
 
 // In the order of the alternatives of Message.
 constexpr const char* kTypes[] = {
-    "HELLO",      "MEASURE", "MEASURED",     "PROBE",  "PROBED", "PREPARE",        "READY",
-    "REJECT",     "COMMIT",  "READY_STATE",  "GO",     "ABORT",  "APPLIED",        "STATUS",
-    "PEER_LOST",  "LEAVE",   "HEARTBEAT",    "SAVE",   "SAVED",  "BAD_CHECKPOINT", "MOVED",
-    "SYNC_READY", "GRANT",   "ROUND_FAILED", "REFUSED"};
+    "HELLO",      "MEASURE", "MEASURED",     "PROBE",   "PROBED",   "PREPARE",        "READY",
+    "REJECT",     "COMMIT",  "READY_STATE",  "GO",      "ABORT",    "APPLIED",        "STATUS",
+    "PEER_LOST",  "LEAVE",   "HEARTBEAT",    "SAVE",    "SAVED",    "BAD_CHECKPOINT", "MOVED",
+    "SYNC_READY", "GRANT",   "ROUND_FAILED", "REFUSED", "INVENTORY"};
 static_assert(std::size(kTypes) == std::variant_size_v<Message>);
 
 void read_message(Reader& io, const std::string& type, std::optional<Message>& out) {

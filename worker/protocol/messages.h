@@ -145,11 +145,35 @@ struct Report {
 };
 
 // ---- port 7070: frames between a rank and the coordinator ----
+// How a step ended, for all ranks of its replica (worker/engine/verdict.h). A number that is not
+// finite means that no rank has changed its parameters.
+struct Verdict {
+  double squares = 0;  // of the step's gradient, over all layers
+  double loss = 0;
+};
+// The state of some layers that a rank holds.
+struct Held {
+  int first = 0, last = 0;   // layers, inclusive
+  std::int64_t step = 0;     // completed steps
+  std::int64_t history = 0;  // counts generations; state of one history belongs together
+  std::int64_t pending = 0;  // it belongs to this history, too, whose GO the rank awaits; 0 = none
+  int replica = -1;  // whose model it is, where replicas have models of their own; -1: of all
+  // With complete gradients of the next step, so that only the update of that step lacks.
+  bool summed = false;
+};
+// Tells what a rank holds once it has dropped its step. Nothing changes until the next COMMIT.
+struct Inventory {
+  std::int64_t history = 0;  // the highest whose GO the rank has seen
+  std::vector<Held> held;
+  std::optional<Verdict> verdict = {};  // of the last step of what is held
+  bool running = false;                 // the rank trains: this is what it held before
+};
 struct Hello {
   Member member;
   int incarnation = 0;         // of the plan in force on this rank
   std::uint32_t revision = 0;  // of the plan in force; 0 = a new process without state
   std::int64_t step = 0;       // completed steps
+  Inventory inventory = {};
   // Settings that must be equal on all ranks: model, data and the options that affect results.
   // Versions of the program may send different names; only names that both sides have are compared.
   // Old versions send none.
@@ -188,17 +212,12 @@ struct Reject {
   std::string reason;
   int incarnation = 0;
 };
-// How a step ended, for all ranks of its replica (worker/engine/verdict.h). A number that is not
-// finite means that no rank has changed its parameters.
-struct Verdict {
-  double squares = 0;  // of the step's gradient, over all layers
-  double loss = 0;
-};
 struct Commit {
   std::uint32_t revision = 0;
   std::int64_t at_step = 0;
   // The end of the step before at_step. A rank that lacks only its update of that step makes it.
   std::optional<Verdict> verdict = {};
+  std::int64_t history = 0;  // that begins with the GO; 0: the plan begins no generation
 };
 struct ReadyState {
   std::uint32_t revision = 0;
@@ -327,6 +346,6 @@ struct RoundFailed {
 using Message =
     std::variant<Hello, Measure, Measured, Probe, Probed, Prepare, Ready, Reject, Commit,
                  ReadyState, Go, Abort, Applied, StageStatus, PeerLost, Leave, Heartbeat, Save,
-                 Saved, BadCheckpoint, Moved, SyncReady, Grant, RoundFailed, Refused>;
+                 Saved, BadCheckpoint, Moved, SyncReady, Grant, RoundFailed, Refused, Inventory>;
 
 }  // namespace weir::protocol

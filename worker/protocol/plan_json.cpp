@@ -33,7 +33,8 @@ std::vector<std::pair<Family, const char*>> family_names() {
   return out;
 }
 constexpr Dispatch kDispatches[] = {Dispatch::kHint, Dispatch::kStrict};
-constexpr StateMove kMoves[] = {StateMove::kKeep, StateMove::kMove, StateMove::kCheckpoint};
+constexpr StateMove kMoves[] = {StateMove::kKeep, StateMove::kMove, StateMove::kCheckpoint,
+                                StateMove::kRecover};
 constexpr SyncMode kSyncModes[] = {SyncMode::kExact, SyncMode::kPartial};
 constexpr Trigger kTriggers[] = {Trigger::kInitial, Trigger::kRetune,  Trigger::kRegroup,
                                  Trigger::kReplace, Trigger::kRestart, Trigger::kResize,

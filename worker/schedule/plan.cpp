@@ -65,6 +65,8 @@ const char* name(StateMove state) {
       return "Move";
     case StateMove::kCheckpoint:
       return "Checkpoint";
+    case StateMove::kRecover:
+      return "Recover";
   }
   return "?";
 }

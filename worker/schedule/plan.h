@@ -22,7 +22,9 @@ enum class Trigger : unsigned char {
   kResize,
   kManual
 };
-enum class StateMove : unsigned char { kKeep, kMove, kCheckpoint };
+// kRecover: what the ranks hold after a failure, else as kCheckpoint. The coordinator makes one of
+// the others of it, so ranks never see it.
+enum class StateMove : unsigned char { kKeep, kMove, kCheckpoint, kRecover };
 
 // Backwards in two parts: B makes the gradient of the input, W those of the weights
 // (worker/schedule/README.md "Split backward"). Both lists have a value per stage.
@@ -125,6 +127,6 @@ const char* name(Family family);      // "KFKB" "OneFOneB" "GPipe"
 const char* name(Dispatch dispatch);  // "Hint" "Strict"
 const char* name(SyncMode mode);      // "Exact" "Partial"
 const char* name(Trigger trigger);    // "Initial" ...
-const char* name(StateMove state);    // "Keep" "Move" "Checkpoint"
+const char* name(StateMove state);    // "Keep" "Move" "Checkpoint" "Recover"
 
 }  // namespace weir::schedule

@@ -350,21 +350,17 @@ TEST(PlanOutcome, RanksAtDifferentStepsStartAgainFromTheCheckpoint) {
   EXPECT_EQ(world.last<protocol::Commit>().at_step, 0);
 }
 
-TEST(PlanOutcome, AStepFinishedAfterThePrepareOfARejoinIsDecidedAgain) {
+TEST(PlanOutcome, RanksThatLackOnlyAnUpdateMakeItAlone) {
   World world;
   world.train(7);
+  world.finish_step(0, 1, 8);
+  world.summed = {1, 2};
   world.say(1, protocol::PeerLost{.stage = 0, .revision = 1, .reason = "reset by peer"});
-  world.say(0, protocol::Ready{.revision = 1, .incarnation = 1});
-  world.say(1, protocol::Ready{.revision = 1, .incarnation = 1});
-  world.finish_step(2, 1, 8);
-  world.forget();
+  EXPECT_EQ(world.last<protocol::Prepare>().plan.state, StateMove::kKeep);
+  world.all_ready(1, 1);
 
-  world.say(2, protocol::Ready{.revision = 1, .incarnation = 1});
-
-  EXPECT_EQ(world.receivers<protocol::Commit>(), Ranks{});
-  EXPECT_EQ(world.receivers<protocol::Abort>(), (Ranks{0, 1, 2}));
-  EXPECT_EQ(world.last<protocol::Prepare>().incarnation, 2);
-  EXPECT_EQ(world.last<protocol::Prepare>().plan.state, StateMove::kCheckpoint);
+  EXPECT_EQ(world.last<protocol::Commit>().at_step, 8);
+  EXPECT_TRUE(world.last<protocol::Commit>().verdict);
 }
 
 TEST(PlanOutcome, AProcessThatCameBackWithoutStateStartsFromTheCheckpoint) {

@@ -78,8 +78,14 @@ TEST(PlanSwitchOfReplicas, TellsAllReplicasOfALossInOne) {
   EXPECT_TRUE(job.switcher.broken());
 }
 
-// A sum that some have got and others not: the ranks stand at different steps.
-TEST(PlanSwitchOfReplicas, LoadsTheCheckpointWhenReplicasStandAtDifferentSteps) {
+Ranks of_pods(const std::vector<schedule::LayerHolder>& holders) {
+  Ranks list;
+  for (const auto& holder : holders) list.push_back(holder.pod.back() - '0');
+  return list;
+}
+
+// One rank has updated, and the others lack the gradients: the step is done again.
+TEST(PlanSwitchOfReplicas, TakeTheStepThatIsHeldByAllStagesIfTheyStandAtDifferentOnes) {
   Job job;
   job.switcher.set_checkpoint(3);
   job.finish_step(0, 1, 6);
@@ -87,15 +93,107 @@ TEST(PlanSwitchOfReplicas, LoadsTheCheckpointWhenReplicasStandAtDifferentSteps) 
 
   const auto again = job.last<protocol::Prepare>();
   EXPECT_EQ(again.incarnation, 1);
-  EXPECT_EQ(again.plan.state, schedule::StateMove::kCheckpoint);
-  EXPECT_EQ(again.plan.checkpoint_step, 3);
-  EXPECT_EQ(again.plan.micro_batches, (std::vector<int>{4, 4}));
+  EXPECT_EQ(again.plan.state, schedule::StateMove::kMove);
+  EXPECT_EQ(of_pods(again.plan.holders), (Ranks{1, 2, 3}));
+  job.all_ready(1, 1, 4);
+  EXPECT_EQ(job.last<protocol::Commit>().at_step, 5);
 }
 
-Ranks of_pods(const std::vector<schedule::LayerHolder>& holders) {
-  Ranks list;
-  for (const auto& holder : holders) list.push_back(holder.pod.back() - '0');
-  return list;
+TEST(PlanSwitchOfReplicas, MakeTheUpdateThatTheOthersHaveMade) {
+  Job job;
+  job.switcher.set_checkpoint(3);
+  job.finish_step(0, 1, 6);
+  job.summed = {1, 2, 3};
+  job.say(1, protocol::PeerLost{.replica = 0, .stage = 1, .revision = 1, .reason = "closed"});
+
+  EXPECT_EQ(job.last<protocol::Prepare>().plan.state, schedule::StateMove::kKeep);
+  job.all_ready(1, 1, 4);
+  EXPECT_EQ(job.last<protocol::Commit>().at_step, 6);
+  ASSERT_TRUE(job.last<protocol::Commit>().verdict);
+  EXPECT_EQ(job.last<protocol::Commit>().verdict->loss, 0.5);
+}
+
+// The operator's plan after a lost worker.
+TEST(PlanSwitchOfReplicas, ANewPodTakesTheStateOfItsPeerWhenAPlanSaysRecover) {
+  Job job;
+  job.switcher.set_checkpoint(3);
+  job.lose(1);
+  job.forget();
+  auto restart = replicated(2, Trigger::kRestart, {4, 4});
+  restart.state = schedule::StateMove::kRecover;
+  restart.ranks[1].pod_uid = "another uid";
+  job.offer(restart);
+  EXPECT_TRUE(job.receivers<protocol::Prepare>().empty()) << "the pod is not there";
+  job.come(1, 0, 0, 0, "another uid");
+
+  const auto prepared = job.last<protocol::Prepare>();
+  EXPECT_EQ(prepared.plan.state, schedule::StateMove::kMove);
+  EXPECT_EQ(of_pods(prepared.plan.holders), (Ranks{0, 2, 3}));
+  EXPECT_EQ(prepared.plan.checkpoint_step, -1);
+  job.all_ready(2, prepared.incarnation, 4);
+  EXPECT_EQ(job.last<protocol::Commit>().at_step, 5) << "the step that was hit";
+  EXPECT_GT(job.last<protocol::Commit>().history, 0);
+}
+
+TEST(PlanSwitchOfReplicas, RecoverFromANewerCheckpointOrWithoutAPeerFromAnyOne) {
+  for (const bool newer : {true, false}) {
+    Job job;
+    job.switcher.set_checkpoint(newer ? 6 : 3);
+    job.lose(1);
+    if (!newer) job.lose(3);  // the other rank of that stage
+    auto restart = replicated(2, Trigger::kRestart, {4, 4});
+    restart.state = schedule::StateMove::kRecover;
+    job.offer(restart);
+    job.come(1);
+    if (!newer) job.come(3);
+
+    EXPECT_EQ(job.last<protocol::Prepare>().plan.state, schedule::StateMove::kCheckpoint);
+    EXPECT_EQ(job.last<protocol::Prepare>().plan.checkpoint_step, newer ? 6 : 3);
+  }
+}
+
+TEST(PlanSwitchOfReplicas, WaitUntilTheOthersHaveToldWhatTheyHold) {
+  for (const bool answers : {true, false}) {
+    Job job;
+    job.switcher.set_checkpoint(3);
+    job.tells = false;  // they are in the middle of a long op
+    job.lose(1);
+    job.come(1);
+    job.pass(900ms);
+    EXPECT_TRUE(job.receivers<protocol::Prepare>().empty());
+    EXPECT_EQ(job.receivers<protocol::PeerLost>().size(), 3U);
+    job.pass(200ms);
+    EXPECT_EQ(job.receivers<protocol::PeerLost>().size(), 6U) << "they are asked again";
+    if (answers) {
+      for (const int rank : {0, 2, 3}) job.tell(rank);
+      job.pass(1ms);
+      EXPECT_EQ(job.last<protocol::Prepare>().plan.state, schedule::StateMove::kMove);
+    } else {
+      job.pass(10s);
+      EXPECT_EQ(job.last<protocol::Prepare>().plan.state, schedule::StateMove::kCheckpoint)
+          << "who answers nothing holds nothing";
+    }
+  }
+}
+
+TEST(PlanSwitchOfReplicas, RecoverWhatIsHeldIfTheCoordinatorIsNewToRanksThatStillTrain) {
+  Job trained;
+  World job(0);
+  for (int index = 0; index < 4; ++index) {
+    auto inventory = trained.inventory(index, 1, 5);
+    inventory.running = index > 0;
+    job.members.hello(++job.last_session,
+                      {.member = member(index), .revision = 1, .step = 5, .inventory = inventory},
+                      job.now);
+  }
+  job.tells = false;
+  job.offer(replicated(1, Trigger::kInitial, {4, 4}));
+  EXPECT_EQ(job.receivers<protocol::PeerLost>(), (Ranks{1, 2, 3})) << "they drop their step";
+  for (int index = 1; index < 4; ++index) {
+    job.members.inventory(index, trained.inventory(index, 1, index == 1 ? 6 : 5));
+  }
+  job.pass(1ms);
+  EXPECT_EQ(job.last<protocol::Prepare>().plan.state, schedule::StateMove::kMove);
 }
 
 // The others go on; all meet them again, as soon as all pods are there, with their state.

@@ -29,6 +29,8 @@ void SimulatedRank::begin_process() {
   prepared_.clear();
   pending_.reset();
   generation_.reset();
+  holds_ = false;
+  history_ = 0;
   connecting_.reset();
   headers_.clear();
   step_ = 0;
@@ -59,7 +61,10 @@ void SimulatedRank::on(const engine::Letter& letter) {
   if (const auto* commit = std::get_if<protocol::Commit>(&message)) on_commit(letter, *commit);
   if (const auto* go = std::get_if<protocol::Go>(&message)) on_go(go->revision);
   if (const auto* abort = std::get_if<protocol::Abort>(&message)) on_abort(abort->revision);
-  if (std::holds_alternative<protocol::PeerLost>(message)) drop_step("");
+  if (std::holds_alternative<protocol::PeerLost>(message)) {
+    drop_step("");
+    tell_inventory();
+  }
 }
 
 void SimulatedRank::end_pending(const std::string& reason) {
@@ -93,7 +98,7 @@ void SimulatedRank::on_commit(const engine::Letter& letter, const protocol::Comm
     return mailbox->answer(letter, "COMMIT came late");
   }
   if (pending_) end_pending("another COMMIT came");
-  pending_ = Pending{letter, commit.revision, at_step, band};
+  pending_ = Pending{letter, commit.revision, at_step, commit.history, band};
   if (!band && in_step_ && step_ >= at_step) {  // the running step is given up for it
     generation_->broken = true;
     in_step_ = false;
@@ -104,6 +109,7 @@ void SimulatedRank::on_commit(const engine::Letter& letter, const protocol::Comm
 void SimulatedRank::on_go(std::uint32_t revision) {
   if (!generation_ || generation_->running || generation_->plan.revision != revision) return;
   generation_->running = true;
+  history_ = generation_->history;
   move_on();
 }
 
@@ -113,6 +119,16 @@ void SimulatedRank::on_abort(std::uint32_t revision) {
   if (generation_ && !generation_->running && generation_->plan.revision == revision) {
     generation_.reset();
   }
+  tell_inventory();
+}
+
+void SimulatedRank::tell_inventory() {
+  if (trains() || entering_) return;
+  protocol::Inventory told{.history = history_};
+  if (holds_) {
+    told.held.push_back({.first = index_, .last = index_, .step = step_, .history = history_});
+  }
+  mailbox->tell(told);
 }
 
 void SimulatedRank::move_on() {
@@ -146,11 +162,14 @@ void SimulatedRank::enter_generation() {
   const bool keep = next->plan.state == schedule::StateMove::kKeep;
   if (keep && step_ != commit.at_step) {
     generation_.reset();
+    tell_inventory();
     return mailbox->answer(commit.letter,
                            "state Keep: this rank stands at step " + std::to_string(step_));
   }
   if (!keep) step_ = 0;
+  holds_ = true;
   Generation generation{{next->plan.revision, next->incarnation}, next->plan, next->incarnation};
+  generation.history = commit.history;
   if (generation_) job_.say_goodbye(index_, generation_->id);
   generation_.reset();
   headers_.clear();
@@ -168,12 +187,14 @@ void SimulatedRank::await_peers(Generation generation, const engine::Letter& let
       });
       generation_ = generation;
       entering_ = false;
+      tell_inventory();
       return mailbox->answer(letter);
     }
     if (job_.now() < deadline) return await_peers(generation, letter, deadline);
     entering_ = false;
     connecting_.reset();
-    mailbox->answer(letter, "no link to a neighbour");
+    tell_inventory();
+    mailbox->answer(letter, "no link to a neighbour", step_);
     move_on();
   });
 }
@@ -223,6 +244,7 @@ void SimulatedRank::drop_step(const std::string& reason) {
   const Id id = generation_->id;
   job_.end_links(index_, id);
   if (pending_ && pending_->in_band) end_pending("links lost");
+  tell_inventory();
   if (!reason.empty()) {
     job_.tell(index_,
               protocol::PeerLost{
@@ -309,13 +331,17 @@ void Job::tell(int index, const protocol::Message& message) {
     if (!coordinator_ || coordinator_->members.index_of(id) != index) return;
     if (const auto* status = std::get_if<protocol::StageStatus>(&message)) {
       coordinator_->members.status(index, *status);
-    } else {
+    } else if (!std::holds_alternative<protocol::Inventory>(message)) {
       count_message();
       if (!coordinator_) return;  // just now
       if (coordinator_->members.index_of(id) != index) return;
     }
     if (const auto* ready = std::get_if<protocol::ReadyState>(&message)) {
       coordinator_->members.ready_state(index, *ready);
+    }
+    if (const auto* inventory = std::get_if<protocol::Inventory>(&message)) {
+      coordinator_->members.inventory(index, *inventory);
+      return act(coordinator_->plan_switch.tick(coordinator_->members, now_));
     }
     act(coordinator_->plan_switch.on_message(index, message, coordinator_->members, now_));
   });
@@ -380,7 +406,7 @@ void Job::kill(int index) {
     if (index == 0) coordinator_.emplace();
     for (int one = 0; one < kRanks; ++one) connect(one);
     schedule::Plan restart = plan(newest_.revision + 1, schedule::Trigger::kRestart);
-    restart.state = schedule::StateMove::kCheckpoint;
+    restart.state = schedule::StateMove::kRecover;
     publish(restart);
   });
 }

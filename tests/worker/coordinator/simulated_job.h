@@ -34,6 +34,7 @@ class SimulatedRank {
     schedule::Plan plan;  // in force
     int incarnation = 0;
     bool running = false, broken = false;
+    std::int64_t history = 0;
   };
   struct Header {
     Id id;
@@ -78,6 +79,7 @@ class SimulatedRank {
     engine::Letter letter;
     std::uint32_t revision = 0;
     std::int64_t at_step = 0;
+    std::int64_t history = 0;
     bool in_band = false;
   };
   void on(const engine::Letter& letter);
@@ -92,6 +94,7 @@ class SimulatedRank {
   void await_peers(Generation generation, const engine::Letter& letter, SteadyTime deadline);
   void adopt(const Prepared& next);
   void run_step();
+  void tell_inventory();
   void drop_step(const std::string& reason);  // "" = the coordinator has said it
   void later(std::chrono::nanoseconds time, std::function<void()> work);
 
@@ -102,8 +105,8 @@ class SimulatedRank {
   std::optional<Generation> generation_;
   std::optional<Id> connecting_;
   std::deque<Header> headers_;
-  std::int64_t step_ = 0;
-  bool in_step_ = false, entering_ = false;
+  std::int64_t step_ = 0, history_ = 0;
+  bool in_step_ = false, entering_ = false, holds_ = false;
 };
 
 class Job {

@@ -101,15 +101,17 @@ TEST(StateMove, IsRefusedWhileTheGenerationIsBroken) {
   EXPECT_THAT(world.finished[0].reason, HasSubstr("is broken"));
 }
 
-// Nothing tells whose layers are whose after it: the checkpoint, here none.
-TEST(StateMove, ThatBreaksOffIsNotJoinedWithWhatRanksHold) {
+// Nobody has given up what it held: the new cut is made of that again.
+TEST(StateMove, ThatBreaksOffIsMadeAgain) {
   World world;
   world.train(5);
   world.offer(regroup(2));
   for (const int index : {0, 2}) world.say(index, protocol::Ready{.revision = 2});
+  world.all_finish_step(1, 7);
   world.say(0, protocol::ReadyState{.revision = 2, .step = 7});
   world.forget();
-  world.say(2, protocol::ReadyState{.revision = 2, .error = "pod-1 broke off"});
+  world.say(
+      2, protocol::ReadyState{.revision = 2, .error = "pod-1 broke off", .step = 7, .holds = true});
 
   ASSERT_THAT(world.finished, SizeIs(1));
   EXPECT_EQ(world.finished[0].outcome, Outcome::kAborted);
@@ -117,8 +119,13 @@ TEST(StateMove, ThatBreaksOffIsNotJoinedWithWhatRanksHold) {
   world.pass(1500ms);  // the back-off of a rejoin
   const auto again = world.last<protocol::Prepare>();
   EXPECT_EQ(again.plan.revision, 2U);
-  EXPECT_EQ(again.plan.state, schedule::StateMove::kCheckpoint);
-  EXPECT_TRUE(again.plan.holders.empty());
+  EXPECT_EQ(again.incarnation, 1);
+  EXPECT_EQ(again.plan.state, schedule::StateMove::kMove);
+  ASSERT_THAT(again.plan.holders, SizeIs(3));
+  for (const int index : {0, 2}) {
+    world.say(index, protocol::Ready{.revision = 2, .incarnation = 1});
+  }
+  EXPECT_EQ(world.last<protocol::Commit>().at_step, 7);
 }
 
 // It has no place in the new plan, but others fetch from it.
@@ -139,14 +146,15 @@ TEST(StateMove, BreaksOffWhenAHolderWithoutAPlaceIsGone) {
   }
 }
 
-// A coordinator that is new to ranks with state decides as for Keep.
+// A coordinator that is new to the ranks goes by what they tell.
 TEST(StateMove, ToARestartedCoordinatorIsWhatTheRanksHold) {
   World world(0);
   for (int index = 0; index < 3; ++index) world.come(index, 2, 0, 9);
   auto applied = regroup(2);
   world.offer(applied);
   const auto told = world.last<protocol::Prepare>();
-  EXPECT_EQ(told.plan.state, schedule::StateMove::kKeep);
+  EXPECT_EQ(told.plan.state, schedule::StateMove::kMove);
+  EXPECT_THAT(told.plan.holders, SizeIs(3));
   EXPECT_EQ(told.incarnation, 1);
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,7 +55,8 @@ struct World {
                   {.member = member(index, uid),
                    .incarnation = incarnation,
                    .revision = revision,
-                   .step = step},
+                   .step = step,
+                   .inventory = inventory(index, revision, step)},
                   now);
     take(switcher.tick(members, now));
   }
@@ -69,7 +71,9 @@ struct World {
     }
     if (const auto* ready = std::get_if<protocol::ReadyState>(&message)) {
       members.ready_state(index, *ready);
+      tell(index);
     }
+    if (std::holds_alternative<protocol::PeerLost>(message)) tell(index);  // it has told before
     take(switcher.on_message(index, message, members, now));
   }
   void pass(std::chrono::nanoseconds time) {
@@ -124,10 +128,58 @@ struct World {
     return {};
   }
 
+  // Ranks tell what they hold when they drop a step or a plan.
   void take(const Effects& effects) {
     sent.insert(sent.end(), effects.send.begin(), effects.send.end());
     finished.insert(finished.end(), effects.finished.begin(), effects.finished.end());
+    bool any = false;
+    for (const auto& [index, message] : effects.send) {
+      if (const auto* prepare = std::get_if<protocol::Prepare>(&message)) prepared = prepare->plan;
+      const bool drops = std::holds_alternative<protocol::PeerLost>(message) ||
+                         std::holds_alternative<protocol::Abort>(message);
+      const std::string pod = "pod-" + std::to_string(index);
+      const bool idle =
+          std::holds_alternative<protocol::Go>(message) &&
+          std::ranges::find(prepared.ranks, pod, &schedule::RankPlace::pod) == prepared.ranks.end();
+      if (!(drops && tells) && !idle) continue;
+      tell(index);
+      any = true;
+    }
+    if (any) take(switcher.tick(members, now));
   }
+  void tell(int index) {
+    const MemberState& state = *members.find(index);
+    members.inventory(index, inventory(index, state.revision, state.step));
+  }
+  // A stage of the plan that its ranks run, or of the plan of three stages.
+  const schedule::LayerRange* layers_of(int index) const {
+    static const std::vector<schedule::LayerRange> three{{0, 0}, {1, 1}, {2, 2}};
+    const schedule::Plan* const plan = switcher.plan();
+    if (plan == nullptr) {
+      const bool has = index < static_cast<int>(three.size());
+      return has ? &three[static_cast<std::size_t>(index)] : nullptr;
+    }
+    for (const schedule::RankPlace& rank : plan->ranks) {
+      if (rank.pod != "pod-" + std::to_string(index)) continue;
+      return &plan->stages[static_cast<std::size_t>(rank.stage)];
+    }
+    return nullptr;
+  }
+  protocol::Inventory inventory(int index, std::uint32_t revision, std::int64_t step) const {
+    const schedule::LayerRange* const layers = layers_of(index);
+    if (revision == 0 || layers == nullptr) return {};
+    return {.history = 1,
+            .held = {{.first = layers->first,
+                      .last = layers->last,
+                      .step = step,
+                      .history = 1,
+                      .summed = summed.contains(index)}},
+            .verdict = protocol::Verdict{.squares = 1, .loss = 0.5}};
+  }
+
+  bool tells = true;        // ranks tell what they hold
+  schedule::Plan prepared;  // the last plan that was prepared
+  std::set<int> summed;     // those that lack only the update of their step
 
   double step_seconds = 1;  // that ranks report
   Members members;

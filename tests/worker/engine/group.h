@@ -307,6 +307,7 @@ class Group {
     }
     if (links) links->abort("broken by the test");
   }
+  protocol::Inventory inventory(int rank) { return engine(rank).mailbox().hello({}).inventory; }
   // Its next verdict does not leave: the rank ends its step, the next stage does not.
   void lose_verdict(int rank) { at(rank).loses_verdict = true; }
   bool reports_loss(int rank) {

@@ -91,8 +91,8 @@ struct LastStage {
       answers.push_back("READY_STATE " + std::to_string(built->revision) + built->error);
       engine->mailbox().put(protocol::Go{built->revision});
       if (after_start) after_start(engine->mailbox());
-    } else {
-      lost.push_back(std::get<protocol::PeerLost>(message).reason);
+    } else if (const auto* peer = std::get_if<protocol::PeerLost>(&message)) {
+      lost.push_back(peer->reason);
     }
   }
 

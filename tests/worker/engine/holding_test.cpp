@@ -39,12 +39,12 @@ TEST(Holdings, GiveUpWhatTheyHeldAtTheGoAlone) {
   EXPECT_TRUE(holdings.holds({0, 3}));
 
   holdings.add({stages.make(), {2, 5}});
-  holdings.settle(true);
+  holdings.settle(true, 1);
   EXPECT_TRUE(holdings.holds({2, 5}));
   EXPECT_EQ(holdings.in_use(), holdings.held());
-  holdings.settle(true);
+  holdings.settle(true, 1);
   EXPECT_TRUE(holdings.holds({2, 5})) << "the generation goes on with what the rank holds";
-  holdings.settle(false);
+  holdings.settle(false, 1);
   EXPECT_EQ(holdings.held(), nullptr);
 }
 
@@ -99,11 +99,24 @@ TEST(Holding, WithCompleteGradientsMakesTheUpdateThatOthersHaveMade) {
     auto plan = plan_of(2, group.layers(), 2 * replicas, schedule::Family::kOneFOneB, 1,
                         schedule::Dispatch::kStrict);
     plan.micro_batches.assign(static_cast<std::size_t>(replicas), 2);
-    ASSERT_EQ(group.start(plan), "");
+    ASSERT_EQ(group.prepare(plan), "");
+    ASSERT_EQ(group.ask(2 * replicas, protocol::Commit{.revision = 1, .history = 5}), "");
+    EXPECT_EQ(group.inventory(0).held.at(0).pending, 5) << "until the GO";
+    for (int i = 0; i < 2 * replicas; ++i) group.engine(i).mailbox().put(protocol::Go{1});
     ASSERT_TRUE(group.reaches(0, 3));
+    EXPECT_TRUE(group.inventory(0).running);
     group.lose_verdict(0);
     for (int i = 0; i < 2 * replicas; ++i) ASSERT_TRUE(group.reports_loss(i)) << i;
     const StepRecord updated = group.records(0).back();
+    const protocol::Inventory ahead = group.inventory(0), behind = group.inventory(1);
+    ASSERT_EQ(ahead.held.size(), 1U);
+    ASSERT_EQ(behind.held.size(), 1U);
+    EXPECT_EQ(ahead.held[0].step, updated.next_step);
+    EXPECT_EQ(ahead.verdict->squares, updated.verdict.squares);
+    EXPECT_EQ(behind.held[0].step, updated.step);
+    EXPECT_TRUE(behind.held[0].summed);
+    EXPECT_EQ(behind.held[0].history, 5);
+    EXPECT_FALSE(behind.running);
     ASSERT_EQ(group.records(1).back().step + 1, updated.step) << "the verdict was its last need";
 
     plan.revision = 2;

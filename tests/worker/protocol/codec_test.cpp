@@ -275,7 +275,14 @@ TEST(ReportMessage, AnUnknownLossIsNullAndNotANumber) {
 
 TEST(Frames, SurviveTheRoundTripWithTheirType) {
   const std::vector<Message> all{
-      Hello{{"p", "u", 2, {"10.0.0.1"}, "n", 7071, {{"cpu", 9}}}, 3, 7, 120, {{"--lr", "0.1"}}},
+      Hello{{"p", "u", 2, {"10.0.0.1"}, "n", 7071, {{"cpu", 9}}}, 3, 7, 120, {}, {{"--lr", "0.1"}}},
+      Hello{{"p", "u", 2},
+            3,
+            7,
+            120,
+            Inventory{5, {{0, 3, 120, 5, 6, 1, true}}, Verdict{0.1, 2.5}, true},
+            {}},
+      Inventory{5, {{0, 3, 120, 5, 0, -1, false}, {4, 7, 121, 5}}, Verdict{0.1, 2.5}},
       Refused{"--lr is 0.1, worker 0 has 0.2"},
       Measure{{1, 2, 4}, 6},
       Measured{R"({"apiVersion":"weir.dev/profile/v1"})", ""},
@@ -285,7 +292,7 @@ TEST(Frames, SurviveTheRoundTripWithTheirType) {
       Prepare{plan_of_two_stages(), 5},
       Ready{7, 1},
       Reject{7, "caps", 1},
-      Commit{7, 44, Verdict{0.1, 2.5}},
+      Commit{7, 44, Verdict{0.1, 2.5}, 6},
       ReadyState{7, "cannot connect", 43, true},
       Go{7},
       Abort{7},

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// A generation after a failure in PlanSwitch: what the members hold, and the plan's state from
+// that. Keep, if every rank holds its layers at the recovery point, else Move with the holders: a
+// new process takes the state of its peer in another replica. COMMIT names the history that its GO
+// begins. State of an older history, which a rank brings back that was away, is never mixed with
+// what the others have done since.
+#include <algorithm>
+
+#include "worker/base/units.h"
+#include "worker/coordinator/plan_switch.h"
+
+namespace weir::coordinator {
+namespace {
+
+constexpr auto kAskAgain = std::chrono::seconds(1);
+constexpr double kStepsToTell = 2, kMostSeconds = 1e7;  // a rank tells between two ops
+
+// Long enough for the steps that were done before the failure.
+std::chrono::nanoseconds time_to_tell(const Members& members, std::chrono::nanoseconds least) {
+  for (const auto& [index, state] : members.all()) {
+    const double step = state.status ? state.status->step_seconds : 0;
+    const double longest = std::min(kMostSeconds, kStepsToTell * step);
+    if (step > 0) least = std::max(least, from_seconds(longest));
+  }
+  return least;
+}
+
+}  // namespace
+
+// Replicas that average, and ranks that may hold models of their own, go by their steps (can_keep).
+bool PlanSwitch::recovers() const {
+  const schedule::Plan& plan = attempt_->plan;
+  if (plan.state == schedule::StateMove::kCheckpoint || (base_ && !broken_)) return false;
+  return !schedule::averages(plan) && !apart_;
+}
+
+bool PlanSwitch::told(const MemberState& state) const {
+  const auto before = told_before_.find(state.member.worker_index);
+  const bool since = before == told_before_.end() || state.told > before->second;
+  return since && !state.inventory.running;
+}
+
+void PlanSwitch::note_told(const Members& members, bool idle_too) {
+  const auto& ranks = attempt_->plan.ranks;
+  for (const auto& [index, state] : members.all()) {
+    const bool has_rank =
+        std::ranges::any_of(ranks, [&](const auto& rank) { return rank.pod == state.member.pod; });
+    if (has_rank || idle_too) told_before_[index] = state.told;
+  }
+}
+
+// A rank tells by itself when it has dropped its step, or by its HELLO. One that trains although
+// the generation is over, for a coordinator that has died, drops its step when it is asked. A rank
+// that does not answer, as it would not answer PREPARE, counts as one that holds nothing.
+bool PlanSwitch::awaits_inventories(const Members& members, SteadyTime now, Effects& effects) {
+  if (!recovers()) return false;
+  std::vector<int> missing;
+  for (const auto& [index, state] : members.all()) {
+    if (state.connected() && !told(state)) missing.push_back(index);
+  }
+  Attempt& attempt = *attempt_;
+  if (missing.empty()) return false;
+  if (!attempt.asks_until) {
+    attempt.asks_until = now + time_to_tell(members, time_to_answer(members));
+    attempt.ask_at = now + (base_ ? kAskAgain : kAskAgain.zero());
+  }
+  if (now >= *attempt.asks_until) return false;
+  if (now < *attempt.ask_at) return true;
+  attempt.ask_at = now + kAskAgain;
+  for (const int index : missing) {
+    effects.send.emplace_back(
+        index, protocol::PeerLost{.revision = attempt.plan.revision,
+                                  .reason = "the coordinator asks for what this rank holds"});
+  }
+  return true;
+}
+
+std::vector<MemberInventory> PlanSwitch::inventories(const Members& members) const {
+  std::vector<MemberInventory> list;
+  for (const auto& [index, state] : members.all()) {
+    if (state.connected() && told(state)) list.push_back({index, state.inventory});
+  }
+  return list;
+}
+
+bool PlanSwitch::take_point(const Members& members) {
+  Attempt& attempt = *attempt_;
+  schedule::Plan& plan = attempt.plan;
+  std::optional<RecoveryPoint> point =
+      recovery_point(inventories(members), plan.stages.back().last + 1);
+  if (!point || point->step < checkpoint_step_) return false;
+  const auto holds = [&](const schedule::RankPlace& rank) {
+    const MemberState* const member = members.by_pod(rank.pod);
+    const schedule::LayerRange layers = plan.stages[static_cast<std::size_t>(rank.stage)];
+    return member != nullptr &&
+           std::ranges::find(point->holders, RecoveryPoint::Holder{member->member.worker_index,
+                                                                   layers}) != point->holders.end();
+  };
+  attempt.step = point->step;
+  if (std::ranges::all_of(plan.ranks, holds)) {
+    plan.state = schedule::StateMove::kKeep;
+    attempt.point = std::move(point);
+    return true;
+  }
+  plan.state = schedule::StateMove::kMove;
+  for (const RecoveryPoint::Holder& holder : point->holders) {
+    const protocol::Member& member = members.find(holder.member)->member;
+    const auto rank = std::ranges::find(plan.ranks, member.pod, &schedule::RankPlace::pod);
+    const bool placed = rank != plan.ranks.end();
+    if (!placed && member.ips.empty()) continue;
+    plan.holders.push_back({.pod = member.pod,
+                            .pod_uid = member.pod_uid,
+                            .ip = placed ? rank->ip : member.ips.front(),
+                            .node = member.node,
+                            .data_port = member.data_port,
+                            .replica = placed ? rank->replica : 0,
+                            .stage = placed ? rank->stage : 0,
+                            .layers = holder.layers});
+  }
+  attempt.point = std::move(point);
+  return true;
+}
+
+}  // namespace weir::coordinator

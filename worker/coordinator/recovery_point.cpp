@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/coordinator/recovery_point.h"
+
+#include <algorithm>
+#include <functional>
+#include <set>
+#include <utility>
+
+namespace weir::coordinator {
+namespace {
+
+using protocol::Held;
+
+bool belongs(const Held& held, std::int64_t history, int replica) {
+  return held.replica == replica && (held.history == history || held.pending == history);
+}
+
+// The holders of `step`; nothing if they lack a layer.
+std::optional<RecoveryPoint> point_at(std::span<const MemberInventory> members, int layers,
+                                      std::int64_t history, int replica, std::int64_t step) {
+  RecoveryPoint point{.step = step};
+  for (const auto& [member, inventory] : members) {
+    const bool stands = std::ranges::any_of(inventory.held, [&](const Held& held) {
+      return belongs(held, history, replica) && held.step == step;
+    });
+    if (stands && inventory.verdict) point.verdict = inventory.verdict;
+  }
+  std::vector<bool> held_layers(static_cast<std::size_t>(layers));
+  for (const auto& [member, inventory] : members) {
+    for (const Held& held : inventory.held) {
+      if (!belongs(held, history, replica)) continue;
+      const bool stands = held.step == step;
+      const bool follows = point.verdict && held.summed && held.step + 1 == step;
+      if (!stands && !follows) continue;
+      point.holders.push_back({member, {held.first, held.last}});
+      for (int layer = std::max(0, held.first); layer <= std::min(held.last, layers - 1); ++layer) {
+        held_layers[static_cast<std::size_t>(layer)] = true;
+      }
+    }
+  }
+  if (std::ranges::find(held_layers, false) != held_layers.end()) return std::nullopt;
+  return point;
+}
+
+}  // namespace
+
+std::optional<RecoveryPoint> recovery_point(std::span<const MemberInventory> members, int layers) {
+  std::int64_t history = 0;
+  for (const MemberInventory& one : members) history = std::max(history, one.inventory.history);
+
+  // From the highest step down; of equal steps the lowest replica.
+  std::set<std::pair<std::int64_t, int>, std::greater<>> places;
+  for (const MemberInventory& one : members) {
+    for (const Held& held : one.inventory.held) {
+      if (belongs(held, history, held.replica)) places.emplace(held.step, -held.replica);
+    }
+  }
+  for (const auto& [step, replica] : places) {
+    if (auto point = point_at(members, layers, history, -replica, step)) return point;
+  }
+  return std::nullopt;
+}
+
+}  // namespace weir::coordinator
