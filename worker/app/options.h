@@ -74,7 +74,7 @@ struct Options {
   std::chrono::nanoseconds rejoin_timeout{std::chrono::seconds(900)};
   std::chrono::nanoseconds progress_deadline{std::chrono::seconds(1800)};
   std::chrono::seconds dead_after{30};
-  transport::tcp::SumEncoding sum_encoding = transport::tcp::SumEncoding::kAuto;
+  transport::tcp::SumEncoding sum_encoding = transport::tcp::SumEncoding::kRaw;
 
   std::string loss_log;
   int step_report = 10;  // steps between two log lines; 0 = none
