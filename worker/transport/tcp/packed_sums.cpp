@@ -35,7 +35,8 @@ bool small_units(std::span<const double> sums, Block& block, std::uint64_t& bits
   std::uint64_t differs = 0, magnitudes = 0, any = 0;
   for (std::size_t i = 0; i < sums.size(); ++i) {
     const double shifted = sums[i] * kPerUnit + kShift;
-    const auto unit = std::bit_cast<std::int64_t>(shifted) - std::bit_cast<std::int64_t>(kShift);
+    const auto unit = static_cast<std::int64_t>(std::bit_cast<std::uint64_t>(shifted) -
+                                                std::bit_cast<std::uint64_t>(kShift));
     block.units[i] = unit;
     any |= static_cast<std::uint64_t>(unit);
     magnitudes |= static_cast<std::uint64_t>(unit ^ -(unit < 0 ? 1 : 0));
