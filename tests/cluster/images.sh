@@ -106,20 +106,21 @@ base_image() {
   b commit -q --rm "$container" docker.io/library/debian:bookworm-slim >>"$log" 2>&1
   rm -rf "$folder"
 }
+with_packages() { # NAME TITLE PACKAGES: the base with these packages, once
+  have_image "$1" && return
+  local container
+  base_image
+  container=$(b from --pull-never docker.io/library/debian:bookworm-slim)
+  step "$2" b run "$container" -- sh -c "apt-get update && apt-get install -y --no-install-recommends $3 && rm -rf /var/lib/apt/lists/*"
+  b commit -q --rm "$container" "$1" >>"$log" 2>&1
+}
 # The Dockerfiles install their packages on debian:bookworm-slim. So that this happens once here and not at each build, the
 # same line is run on the base first and the result is given to them as BUILD_IMAGE.
 build_image() { # prints the name of the image
-  local packages name container
+  local packages name
   packages=$(sed -n 's/^ARG PACKAGES="\(.*\)"$/\1/p' "$root/operator/Dockerfile" "$root/worker/Dockerfile" | tr ' ' '\n' | sort -u | tr '\n' ' ')
   name=localhost/weir-build:$(echo "$packages" | sha256sum | cut -c1-12)
-  have_image "$name" || {
-    base_image
-    container=$(b from --pull-never docker.io/library/debian:bookworm-slim)
-    # shellcheck disable=SC2086 # a list of words
-    step "build image (compiler and libraries)" b run "$container" -- sh -c \
-      "apt-get update && apt-get install -y --no-install-recommends $packages && rm -rf /var/lib/apt/lists/*"
-    b commit -q --rm "$container" "$name" >>"$log" 2>&1
-  }
+  with_packages "$name" "build image (compiler and libraries)" "$packages"
   echo "$name"
 }
 source_key() { # the files that reach the program
@@ -146,17 +147,11 @@ product_tar() { # PROGRAM FOLDER MAX-BYTES SOURCES...
 
 # torch itself is not in it: pods mount the environment of tests/setup torch, of the same Python
 torch_tar() {
-  local tar base=localhost/team-base:bookworm container; tar=$images/team-$(source_key worker).tar
+  local tar base=localhost/team-base:bookworm; tar=$images/team-$(source_key worker).tar
   [ -f "$tar" ] || {
     have_image localhost/weir-worker:test || rm -f "$images"/weir-worker-*.tar
     product_tar weir-worker worker $max_worker worker >/dev/null
-    have_image "$base" || {
-      base_image
-      container=$(b from --pull-never docker.io/library/debian:bookworm-slim)
-      step "image with Debian's Python" b run "$container" -- sh -c \
-        "apt-get update && apt-get install -y --no-install-recommends python3 python3-pip && rm -rf /var/lib/apt/lists/*"
-      b commit -q --rm "$container" "$base" >>"$log" 2>&1
-    }
+    with_packages "$base" "image with Debian's Python" "python3 python3-pip"
     step "image of a team with weir-torch" b bud --pull-never --layers=false -t localhost/team:test -f - "$root" <<DOCKERFILE
 FROM localhost/weir-worker:test AS weir
 FROM $base
