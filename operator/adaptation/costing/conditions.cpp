@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <vector>
 
 #include "operator/adaptation/costing/exposed_sync.h"
@@ -12,7 +11,6 @@
 #include "operator/facts/node_bandwidth.h"
 #include "operator/facts/planning.h"
 #include "operator/planner/model/stage_costs.h"
-#include "worker/base/median.h"
 #include "worker/base/units.h"
 #include "worker/schedule/simulator.h"
 
@@ -110,10 +108,13 @@ void take_ranks(const protocol::Segment& segment, const schedule::Plan& plan,
   }
 }
 
+// The segment of that plan; null if there is none with a number of steps that can be.
 const protocol::Segment* segment_of(const facts::Facts& facts, std::uint32_t revision) {
   if (facts.report == nullptr) return nullptr;
   for (const auto* segment : {&facts.report->segment, &facts.report->previous_segment}) {
-    if (*segment && (*segment)->revision == revision) return &**segment;
+    if (!*segment || (*segment)->revision != revision) continue;
+    const int steps = (*segment)->steps;
+    return steps < 2 || steps > kMostSteps ? nullptr : &**segment;
   }
   return nullptr;
 }
@@ -148,7 +149,7 @@ std::vector<schedule::StageTime> slowed(std::vector<schedule::StageTime> stages,
 Evidence evidence_of(const facts::Facts& facts, const planner::Model* model,
                      const schedule::Plan& plan) {
   const protocol::Segment* segment = segment_of(facts, plan.revision);
-  if (segment == nullptr || segment->steps < 2 || segment->steps > kMostSteps) return {};
+  if (segment == nullptr) return {};
   if (!plausible(segment->step_seconds) || !plausible(segment->step_error)) return {};
   if (segment->step_seconds <= 0) return {};
   Evidence evidence{.steps = segment->steps,
@@ -196,7 +197,7 @@ Evidence estimated(const facts::Facts& facts, const planner::Model* model, doubl
 
 estimator::SegmentRates segment_rates(const facts::Facts& facts, const planner::Model& model) {
   const protocol::Segment* segment = segment_of(facts, facts.plan->revision);
-  if (segment == nullptr || segment->steps < 2 || segment->steps > kMostSteps) return {};
+  if (segment == nullptr) return {};
   estimator::SegmentRates rates{.revision = segment->revision,
                                 .first_step = segment->first_step,
                                 .steps = segment->steps,

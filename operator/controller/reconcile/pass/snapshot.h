@@ -24,8 +24,6 @@ namespace weir::reconcile {
 
 using Time = api::Time;
 
-// Memory of the controller between passes. It may be lost with the leader (operator/README.md
-// "Where state lives").
 // The newest segment has shown this of the network (plans/network.cpp).
 struct NetworkMemory {
   estimator::ContentionState contention;
@@ -34,6 +32,8 @@ struct NetworkMemory {
   double cost_seconds = 0, cost_part = 0;                       // of all slow links, in a step
 };
 
+// Memory of the controller between passes. It may be lost with the leader (operator/README.md
+// "Where state lives").
 struct AdaptationState {
   adaptation::Memory memory;
   NetworkMemory network;

@@ -49,9 +49,9 @@ void judge_network(const View& view, Draft& draft, estimator::Estimates& estimat
   const auto& report = view.snapshot.report;
   const bool told = view.plan != nullptr && report && report->body.segment &&
                     report->body.segment->revision == view.plan->revision;
-  const facts::Facts facts = facts_of(view, draft);
-  std::string why_not;
   if (told && report->received > network.contention.evaluated) {
+    const facts::Facts facts = facts_of(view, draft);
+    std::string why_not;
     if (const auto model = model_of(facts, why_not)) {
       const SegmentRates segment = costing::segment_rates(facts, *model);
       estimator::remember(network.contention, segment, report->received);
