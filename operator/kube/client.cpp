@@ -18,7 +18,7 @@ using http::Method;
 using http::Request;
 using http::Response;
 
-constexpr std::size_t kMaxFrame = 8U << 20;  // bytes of one watch line
+constexpr std::size_t kMaxFrame = 8U << 20;  // bytes of one streamed line
 constexpr int kMaxThrottled = 4;             // waits for a 429 or 503 per request
 constexpr std::chrono::seconds kMaxRetryAfter{30};
 constexpr std::chrono::seconds kDefaultRetryAfter{1};
@@ -108,7 +108,19 @@ class ApiClient final : public Client {
   }
   ApiResult<Unit> watch(const Resource& resource, const std::string& ns, const std::string& query,
                         std::stop_token stop,
-                        const std::function<void(std::string_view)>& on_line) override;
+                        const std::function<void(std::string_view)>& on_line) override {
+    return stream_lines(path_to(resource, ns) + query, std::move(stop), on_line);
+  }
+  ApiResult<Unit> lines(const Resource& resource, const std::string& ns, const std::string& name,
+                        const std::string& subresource, const std::string& query,
+                        std::stop_token stop,
+                        const std::function<void(std::string_view)>& on_line) override {
+    std::string rest;  // the end of the text, if it has no newline
+    auto answer = stream_lines(path_to(resource, ns, name, subresource) + query, std::move(stop),
+                               on_line, &rest);
+    if (!rest.empty()) on_line(rest);
+    return answer;
+  }
 
  private:
   static http::Headers json_body() { return {{"Content-Type", "application/json"}}; }
@@ -121,6 +133,9 @@ class ApiClient final : public Client {
     }
   }
 
+  ApiResult<Unit> stream_lines(std::string path, std::stop_token stop,
+                               const std::function<void(std::string_view)>& on_line,
+                               std::string* rest = nullptr);
   ApiResult<std::string> send(Request request, std::chrono::seconds limit);
   ApiResult<Response> send_once(Request request, http::Deadline deadline);
 
@@ -170,10 +185,11 @@ ApiResult<std::string> ApiClient::send(Request request, std::chrono::seconds lim
   }
 }
 
-ApiResult<Unit> ApiClient::watch(const Resource& resource, const std::string& ns,
-                                 const std::string& query, std::stop_token stop,
-                                 const std::function<void(std::string_view)>& on_line) {
-  Request request{Method::kGet, path_to(resource, ns) + query, {}, ""};
+// rest: if it is given, it becomes the text behind the last newline.
+ApiResult<Unit> ApiClient::stream_lines(std::string path, std::stop_token stop,
+                                        const std::function<void(std::string_view)>& on_line,
+                                        std::string* rest) {
+  Request request{Method::kGet, std::move(path), {}, ""};
   add_headers(request);
   http::LineSplitter splitter(kMaxFrame);
   bool too_long = false;
@@ -184,7 +200,8 @@ ApiResult<Unit> ApiClient::watch(const Resource& resource, const std::string& ns
     too_long = true;
     ours.request_stop();
   });
-  if (too_long) return transport_error({Code::kInvalid, "a watch frame is above 8 MiB"});
+  if (rest != nullptr) *rest = splitter.rest();
+  if (too_long) return transport_error({Code::kInvalid, "a line is above 8 MiB"});
   if (!answer) return transport_error(answer.error());
   if (answer->status >= 200 && answer->status < 300) return Unit{};
   if (answer->status == 401) token_.refused();

@@ -76,6 +76,12 @@ class Client {
   virtual ApiResult<Unit> watch(const Resource&, const std::string& ns, const std::string& query,
                                 std::stop_token stop,
                                 const std::function<void(std::string_view)>& on_line) = 0;
+  // Calls on_line with each line of a subresource that is a text, such as the log of a pod, until
+  // the server ends it, stop, or an error. The last line needs no newline at its end.
+  virtual ApiResult<Unit> lines(const Resource&, const std::string& ns, const std::string& name,
+                                const std::string& subresource, const std::string& query,
+                                std::stop_token stop,
+                                const std::function<void(std::string_view)>& on_line) = 0;
 };
 
 class TokenSource;  // auth.h

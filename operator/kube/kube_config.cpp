@@ -14,6 +14,7 @@
 #include "worker/base/digest.h"
 #include "worker/base/file_error.h"
 #include "worker/base/log.h"
+#include "worker/base/utf8.h"
 
 namespace weir::kube {
 namespace {
@@ -77,14 +78,17 @@ Status file_or_data(const YAML::Node& node, const std::string& folder, const std
   return Unit{};
 }
 
-Status read_cluster(const YAML::Node& cluster, const std::string& folder, Credentials& out) {
+Status read_cluster(const YAML::Node& cluster, const std::string& folder,
+                    const ConfigSource& source, Credentials& out) {
   out.server = text_at(cluster, "server");
   if (!out.server.starts_with("https://") && !out.server.starts_with("http://")) {
     return invalid("server: '" + out.server + "' is no http URL");
   }
-  for (const char* field : {"tls-server-name", "proxy-url"}) {
-    if (!text_at(cluster, field).empty()) return invalid(std::string(field) + ": not supported");
+  out.tls_name = text_at(cluster, "tls-server-name");
+  if (!out.tls_name.empty() && !source.takes_tls_name) {
+    return invalid("tls-server-name: not supported");
   }
+  if (!text_at(cluster, "proxy-url").empty()) return invalid("proxy-url: not supported");
   out.tls.insecure = text_at(cluster, "insecure-skip-tls-verify") == "true";
   if (out.tls.insecure) {
     log_warn("kube", "the API server's certificate is not checked (insecure-skip-tls-verify)");
@@ -92,22 +96,80 @@ Status read_cluster(const YAML::Node& cluster, const std::string& folder, Creden
   return file_or_data(cluster, folder, "certificate-authority", out.ca_file, out.tls.ca_pem);
 }
 
-Status read_user(const YAML::Node& user, const std::string& folder, Credentials& out) {
+// Returns ExecCredential.spec.cluster as JSON: the part of the cluster that a plugin may see.
+std::string cluster_json(const Credentials& known) {
+  std::string ca = known.tls.ca_pem;
+  if (ca.empty() && !known.ca_file.empty()) {
+    if (auto text = read_text(known.ca_file)) ca = *std::move(text);
+  }
+  std::string text = R"({"server":)" + json_quoted(known.server);
+  if (!ca.empty()) text += R"(,"certificate-authority-data":)" + json_quoted(to_base64(ca));
+  if (!known.tls_name.empty()) text += R"(,"tls-server-name":)" + json_quoted(known.tls_name);
+  if (known.tls.insecure) text += R"(,"insecure-skip-tls-verify":true)";
+  return text + "}";
+}
+
+Result<ExecPlugin> read_plugin(const YAML::Node& exec, const std::string& folder,
+                               const Credentials& known) {
+  ExecPlugin out;
+  out.api_version = text_at(exec, "apiVersion");
+  if (out.api_version != "client.authentication.k8s.io/v1" &&
+      out.api_version != "client.authentication.k8s.io/v1beta1") {
+    return invalid("exec: apiVersion: " + in_quotes(out.api_version) +
+                   " is not client.authentication.k8s.io/v1 or v1beta1");
+  }
+  out.command = text_at(exec, "command");
+  if (out.command.empty()) return invalid("exec: command: missing");
+  if (out.command.find('/') != std::string::npos) out.command = beside(folder, out.command);
+  if (text_at(exec, "interactiveMode") == "Always") {
+    return invalid("exec: interactiveMode: Always is not supported, plugins get no terminal");
+  }
+  out.install_hint = text_at(exec, "installHint");
+  const YAML::Node args = exec["args"];
+  if (args.IsDefined() && args.IsSequence()) {
+    for (const auto& arg : args) out.args.push_back(arg.as<std::string>());
+  }
+  const YAML::Node env = exec["env"];
+  if (env.IsDefined() && env.IsSequence()) {
+    for (const auto& entry : env) {
+      const YAML::Node one = entry;
+      out.env.emplace_back(text_at(one, "name"), text_at(one, "value"));
+    }
+  }
+  if (text_at(exec, "provideClusterInfo") == "true") out.cluster_json = cluster_json(known);
+  return out;
+}
+
+Status ask_plugin(const YAML::Node& exec, const std::string& folder, const ConfigSource& source,
+                  Credentials& out) {
+  WEIR_TRY(const ExecPlugin plugin, read_plugin(exec, folder, out));
+  WEIR_TRY(const ExecCredential answer, source.run_plugin(plugin));
+  out.token = answer.token;
+  out.tls.cert_pem = answer.cert_pem;
+  out.tls.key_pem = answer.key_pem;
+  return Unit{};
+}
+
+Status read_user(const YAML::Node& user, const std::string& folder, const ConfigSource& source,
+                 Credentials& out) {
+  const YAML::Node exec = user["exec"];
   for (const char* key : {"exec", "auth-provider", "username"}) {
-    if (user[key].IsDefined()) {
+    if (user[key].IsDefined() && !(key == std::string_view("exec") && source.run_plugin)) {
       return invalid(std::string(key) +
                      ": not supported, use a token or a "
                      "client certificate");
     }
   }
+  if (exec.IsDefined()) return ask_plugin(exec, folder, source, out);
   out.token = text_at(user, "token");
   out.token_file = beside(folder, text_at(user, "tokenFile"));
   WEIR_OK(file_or_data(user, folder, "client-certificate", out.cert_file, out.tls.cert_pem));
   return file_or_data(user, folder, "client-key", out.key_file, out.tls.key_pem);
 }
 
-Result<Credentials> from_documents(const std::vector<Document>& documents) {
-  std::string current;
+Result<Credentials> from_documents(const std::vector<Document>& documents,
+                                   const ConfigSource& source) {
+  std::string current = source.context;
   for (const Document& document : documents) {
     if (current.empty()) current = text_at(document.root, "current-context");
   }
@@ -121,19 +183,19 @@ Result<Credentials> from_documents(const std::vector<Document>& documents) {
   const std::string cluster_name = text_at(*context, "cluster");
   const auto cluster = entry(documents, "clusters", "cluster", cluster_name, folder);
   if (!cluster) return invalid(where + ": clusters: no '" + cluster_name + "'");
-  if (const auto ok = read_cluster(*cluster, folder, out); !ok) {
+  if (const auto ok = read_cluster(*cluster, folder, source, out); !ok) {
     return ok.error().with(where + ": clusters[" + cluster_name + "]");
   }
   const std::string user_name = text_at(*context, "user");
   const auto user = entry(documents, "users", "user", user_name, folder);
   if (!user) return invalid(where + ": users: no '" + user_name + "'");
-  if (const auto ok = read_user(*user, folder, out); !ok) {
+  if (const auto ok = read_user(*user, folder, source, out); !ok) {
     return ok.error().with(where + ": users[" + user_name + "]");
   }
   return out;
 }
 
-Result<Credentials> from_files(const std::vector<std::string>& paths) {
+Result<Credentials> from_files(const std::vector<std::string>& paths, const ConfigSource& source) {
   std::vector<Document> documents;
   std::string missing;
   for (const std::string& path : paths) {
@@ -152,7 +214,7 @@ Result<Credentials> from_files(const std::vector<std::string>& paths) {
   }
   if (documents.empty()) return invalid(missing);
   try {
-    return from_documents(documents);
+    return from_documents(documents, source);
   } catch (const YAML::Exception& e) {
     return invalid(documents.front().path + ": " + e.what());
   }
@@ -181,16 +243,23 @@ std::vector<std::string> split_paths(const std::string& list) {
 
 }  // namespace
 
-Result<Credentials> load_credentials(const std::string& path, const Environment& env) {
-  if (!path.empty()) return from_files({path});
-  if (const auto paths = split_paths(env("KUBECONFIG")); !paths.empty()) return from_files(paths);
-  if (const std::string host = env("KUBERNETES_SERVICE_HOST"); !host.empty()) {
-    return in_cluster(host, env("KUBERNETES_SERVICE_PORT"));
+Result<Credentials> load_credentials(const ConfigSource& source, const Environment& env) {
+  if (!source.path.empty()) return from_files({source.path}, source);
+  if (const auto paths = split_paths(env("KUBECONFIG")); !paths.empty()) {
+    return from_files(paths, source);
   }
+  const std::string host = source.context.empty() ? env("KUBERNETES_SERVICE_HOST") : "";
+  if (!host.empty()) return in_cluster(host, env("KUBERNETES_SERVICE_PORT"));
   if (const std::string home = env("HOME"); !home.empty()) {
-    return from_files({home + "/.kube/config"});
+    return from_files({home + "/.kube/config"}, source);
   }
   return invalid("no API server: not in a cluster, and neither --kubeconfig nor KUBECONFIG is set");
+}
+
+Result<Credentials> load_credentials(const std::string& path, const Environment& env) {
+  ConfigSource source;
+  source.path = path;
+  return load_credentials(source, env);
 }
 
 http::Options transport_options(const Credentials& credentials) {

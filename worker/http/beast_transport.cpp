@@ -129,8 +129,7 @@ class BeastTransport final : public Transport {
     WEIR_OK(connect(connection, exchange));
     if (!base_.tls) return talk(connection, connection.socket(), text, exchange);
 
-    WEIR_TRY(TlsContext made,
-             make_client_context(options_.ca_file, options_.cert_file, options_.key_file));
+    WEIR_TRY(TlsContext made, make_client_context(options_));
     net::ssl::context context(made.release());
     net::ssl::stream<tcp::socket&> tls(connection.socket(), context);
     expect_peer(tls.native_handle(), options_.tls_name.empty() ? base_.host : options_.tls_name);
@@ -233,10 +232,10 @@ class BeastTransport final : public Transport {
 Result<std::unique_ptr<Transport>> make_beast_transport(const Options& options) {
   WEIR_TRY(BaseUrl base, parse_base_url(options.base_url));
   if (base.tls) {
-    if (options.ca_file.empty()) {
+    if (options.ca_file.empty() && options.ca_pem.empty() && !options.insecure) {
       return invalid("URL \"" + shown_url(options.base_url) + "\": https needs a CA file");
     }
-    auto readable = make_client_context(options.ca_file, options.cert_file, options.key_file);
+    auto readable = make_client_context(options);
     if (!readable) return readable.error();
   }
   return std::unique_ptr<Transport>(new BeastTransport(options, std::move(base)));

@@ -61,22 +61,52 @@ bool use_chain(SSL_CTX* context, const std::string& pem) {
   return true;
 }
 
+bool use_key(SSL_CTX* context, const std::string& pem) {
+  const Bio bio = bio_of(pem);
+  const Key key(PEM_read_bio_PrivateKey(bio.get(), nullptr, nullptr, nullptr), EVP_PKEY_free);
+  return key && SSL_CTX_use_PrivateKey(context, key.get()) == 1;
+}
+
+// Adds each certificate of the text to the store; false if there is none.
+bool trust_all(X509_STORE* store, const std::string& pem) {
+  const Bio bio = bio_of(pem);
+  bool any = false;
+  while (X509* next = PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr)) {
+    const Certificate held(next, X509_free);
+    any = X509_STORE_add_cert(store, next) == 1 || any;
+  }
+  if (any) ERR_clear_error();  // as above
+  return any;
+}
+
 }  // namespace
 
-Result<TlsContext> make_client_context(const std::string& ca_file, const std::string& cert_file,
-                                       const std::string& key_file) {
+Result<TlsContext> make_client_context(const Options& options) {
   TlsContext context = new_context(TLS_client_method());
-  if (SSL_CTX_load_verify_file(context.get(), ca_file.c_str()) != 1) {
-    return invalid("CA file " + ca_file);
+  if (options.insecure) {
+    SSL_CTX_set_verify(context.get(), SSL_VERIFY_NONE, nullptr);
+  } else {
+    X509_STORE* const store = SSL_CTX_get_cert_store(context.get());
+    if (!options.ca_pem.empty()) {
+      if (!trust_all(store, options.ca_pem)) return invalid("CA certificates");
+    } else if (SSL_CTX_load_verify_file(context.get(), options.ca_file.c_str()) != 1) {
+      return invalid("CA file " + options.ca_file);
+    }
+    trust_as_given(store);
+    SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, nullptr);
   }
-  trust_as_given(SSL_CTX_get_cert_store(context.get()));
-  SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, nullptr);
-  if (cert_file.empty()) return context;
-  if (SSL_CTX_use_certificate_chain_file(context.get(), cert_file.c_str()) != 1) {
-    return invalid("certificate file " + cert_file);
+  if (!options.cert_pem.empty()) {
+    if (!use_chain(context.get(), options.cert_pem)) return invalid("client certificate");
+  } else if (options.cert_file.empty()) {
+    return context;
+  } else if (SSL_CTX_use_certificate_chain_file(context.get(), options.cert_file.c_str()) != 1) {
+    return invalid("certificate file " + options.cert_file);
   }
-  if (SSL_CTX_use_PrivateKey_file(context.get(), key_file.c_str(), SSL_FILETYPE_PEM) != 1) {
-    return invalid("key file " + key_file);
+  if (!options.key_pem.empty()) {
+    if (!use_key(context.get(), options.key_pem)) return invalid("client key");
+  } else if (SSL_CTX_use_PrivateKey_file(context.get(), options.key_file.c_str(),
+                                         SSL_FILETYPE_PEM) != 1) {
+    return invalid("key file " + options.key_file);
   }
   return context;
 }
@@ -84,9 +114,7 @@ Result<TlsContext> make_client_context(const std::string& ca_file, const std::st
 Result<TlsContext> make_server_context(const TlsIdentity& identity) {
   TlsContext context = new_context(TLS_server_method());
   if (!use_chain(context.get(), identity.certificate_pem)) return invalid("server certificate");
-  const Bio bio = bio_of(identity.key_pem);
-  const Key key(PEM_read_bio_PrivateKey(bio.get(), nullptr, nullptr, nullptr), EVP_PKEY_free);
-  if (!key || SSL_CTX_use_PrivateKey(context.get(), key.get()) != 1) return invalid("server key");
+  if (!use_key(context.get(), identity.key_pem)) return invalid("server key");
   return context;
 }
 

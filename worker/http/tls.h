@@ -8,6 +8,7 @@
 
 #include "worker/base/result.h"
 #include "worker/http/server.h"
+#include "worker/http/transport.h"
 
 struct ssl_ctx_st;
 struct ssl_st;
@@ -18,8 +19,8 @@ namespace weir::http {
 using TlsContext = std::unique_ptr<ssl_ctx_st, void (*)(ssl_ctx_st*)>;
 
 // Errors are kInvalid and name the file: unreadable, or key and certificate do not match.
-Result<TlsContext> make_client_context(const std::string& ca_file, const std::string& cert_file,
-                                       const std::string& key_file);
+// Certificates and key come from the options, texts before files.
+Result<TlsContext> make_client_context(const Options& options);
 Result<TlsContext> make_server_context(const TlsIdentity& identity);
 
 // Lets a chain end at any certificate of the store.

@@ -70,6 +70,11 @@ class ScriptedClient final : public kube::Client {
                         std::stop_token, const std::function<void(std::string_view)>&) override {
     return api_error(500);
   }
+  ApiResult<Unit> lines(const kube::Resource&, const std::string&, const std::string&,
+                        const std::string&, const std::string&, std::stop_token,
+                        const std::function<void(std::string_view)>&) override {
+    return api_error(500);
+  }
 
   std::map<std::string, std::string> secrets;
   std::optional<ApiError> get_fails;

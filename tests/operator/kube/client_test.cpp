@@ -164,6 +164,34 @@ TEST(Client, EndsAWatchAtALineThatIsTooLong) {
   EXPECT_TRUE(server.chunks_stopped);
 }
 
+TEST(Client, ReadsTheLinesOfALogToTheLastOne) {
+  class OneAnswer final : public http::Transport {
+   public:
+    Result<http::Response> send(const http::Request&, http::Deadline, std::stop_token) override {
+      return Error{Code::kInternal, "not expected"};
+    }
+    Result<http::Response> stream(const http::Request& request, std::stop_token,
+                                  const std::function<void(std::string_view)>& on_bytes) override {
+      path = request.path;
+      for (const char* chunk : {"one\ntw", "o\n\nlast"}) on_bytes(chunk);
+      return http::Response{200, {}, ""};
+    }
+    std::string path;
+  };
+  test::JumpClock clock;
+  OneAnswer server;
+  TokenSource token{"secret", "", clock};
+  const auto client = make_client(server, token, clock, {});
+  std::vector<std::string> lines;
+
+  const auto answer = client->lines(pods(), "a", "p/q", "log", "?tailLines=3", {},
+                                    [&](std::string_view line) { lines.emplace_back(line); });
+
+  ASSERT_TRUE(answer.ok());
+  EXPECT_THAT(lines, ElementsAre("one", "two", "", "last"));
+  EXPECT_EQ(server.path, "/api/v1/namespaces/a/pods/p%2Fq/log?tailLines=3");
+}
+
 TEST(TokenSource, ReadsAgainAfterAMinuteAndKeepsTheOldOneWithoutAFile) {
   const test::TempDir dir;
   const std::string file = dir.file("token", "one\n");

@@ -42,8 +42,9 @@ std::unique_ptr<Server> serve(ServerOptions options, Handler handler) {
 }
 
 std::unique_ptr<Transport> client_of(const Server& server, Options options = {}) {
-  options.base_url = (options.ca_file.empty() ? "http://127.0.0.1:" : "https://127.0.0.1:") +
-                     std::to_string(server.port());
+  const bool plain = options.ca_file.empty() && options.ca_pem.empty() && !options.insecure;
+  options.base_url =
+      (plain ? "http://127.0.0.1:" : "https://127.0.0.1:") + std::to_string(server.port());
   auto transport = make_beast_transport(options);
   EXPECT_TRUE(transport.ok()) << transport.error().message;
   return *std::move(transport);
@@ -438,6 +439,31 @@ TEST_F(Tls, ChecksTheGivenServerNameInsteadOfTheAddress) {
   EXPECT_TRUE(get(*server, options).ok());
   options.tls_name = "other.weir.svc";
   EXPECT_FALSE(get(*server, options).ok());
+}
+
+TEST_F(Tls, TakesAuthoritiesFromMemory) {
+  const auto server = serve({.tls = identity(authority_, "127.0.0.1")}, echo);
+  const auto other = test::make_authority("two");
+
+  EXPECT_TRUE(get(*server, {.ca_pem = other.certificate_pem + authority_.certificate_pem}).ok());
+  EXPECT_FALSE(get(*server, {.ca_pem = other.certificate_pem}).ok());
+  EXPECT_FALSE(make_beast_transport({.base_url = "https://127.0.0.1:1", .ca_pem = "no PEM"}).ok());
+  const auto own = test::make_certificate(other, {"client"});
+  EXPECT_TRUE(get(*server, {.ca_pem = authority_.certificate_pem,
+                            .cert_pem = own.certificate_pem,
+                            .key_pem = own.key_pem})
+                  .ok());
+  EXPECT_FALSE(make_beast_transport({.base_url = "https://127.0.0.1:1",
+                                     .ca_pem = authority_.certificate_pem,
+                                     .cert_pem = own.certificate_pem,
+                                     .key_pem = authority_.key_pem})
+                   .ok());
+}
+
+TEST_F(Tls, TakesAnyCertificateIfItIsToldTo) {
+  const auto server = serve({.tls = identity(authority_, "127.0.0.9")}, echo);
+
+  EXPECT_TRUE(get(*server, {.insecure = true}).ok());
 }
 
 TEST_F(Tls, ServesARotatedCertificateToNewConnections) {
