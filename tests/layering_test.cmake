@@ -60,6 +60,8 @@ foreach(wall
     "operator/controller/reconcile/lifecycle|operator/controller/reconcile/plans/x.h|room 'reconcile_lifecycle' may not include room 'reconcile_plans'"
     "operator/controller/reconcile/lifecycle|operator/controller/reconcile/status/x.h|room 'reconcile_lifecycle' may not include room 'reconcile_status'"
     "operator/controller/reconcile/lifecycle|operator/adaptation/adapt.h|room 'reconcile_lifecycle' may not include room 'adaptation'"
+    "operator/cli|operator/controller/x.h|room 'cli' may not include room 'controller'"
+    "operator/cli|operator/control/x.h|room 'cli' may not include room 'control_server'"
     "operator/controller/reconcile|operator/kube/x.h|room 'reconcile' may not include room 'kube'")
   string(REPLACE "|" ";" parts "${wall}")
   list(GET parts 0 folder)

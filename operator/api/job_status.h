@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Status of a PipelineJob as structs (crds/README.md "Status"). Two field owners write it:
 // JobStatus holds decisions and counts, ReportStatus holds measurements. Pure data. Its JSON is in
-// job_fields.h.
+// status_fields.h.
 #pragma once
 
 #include <cstdint>

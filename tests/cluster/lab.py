@@ -14,6 +14,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import tarfile
 import time
 import urllib.error
 import urllib.parse
@@ -148,6 +149,18 @@ def import_image(group, nodes):
         tar = script("images.sh", group, timeout=900).split()[-1]
     for node in nodes:
         sh("ctr", "-a", STATE / node / "c.sock", "-n", "k8s.io", "images", "import", tar, timeout=300)
+
+
+def file_of_image(image, name):
+    """The bytes of a file in the image of the product with this name, as images.sh has built it last."""
+    newest = max((bin_dir().parent / "images").glob(f"{image}-*.tar"), key=lambda path: path.stat().st_mtime)
+    with tarfile.open(newest) as archive:
+        [manifest] = json.load(archive.extractfile("manifest.json"))
+        for layer in manifest["Layers"]:
+            with tarfile.open(fileobj=archive.extractfile(layer)) as files:
+                if name in files.getnames():
+                    return files.extractfile(name).read()
+    raise Failure(f"{newest.name} has no {name}")
 
 
 def stop():

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// `top`: all jobs, or the ranks of one.
+#include "operator/cli/figures.h"
+#include "operator/cli/views.h"
+#include "worker/base/text.h"
+
+namespace weir::cli {
+namespace {
+
+std::string bound_text(const JobView& job) {
+  const auto percent_above = over_bound(job);
+  return percent_above ? std::to_string(*percent_above) + " %" : "-";
+}
+
+std::string step_time_text(const JobView& job) {
+  const auto seconds = step_seconds(job);
+  return runs(job) && seconds ? time_text(*seconds) : "-";
+}
+
+std::string layers_text(const schedule::LayerRange& layers) {
+  return std::to_string(layers.first) + "-" + std::to_string(layers.last);
+}
+
+}  // namespace
+
+Lines top_lines(const std::vector<JobView>& jobs, api::Time now, bool with_namespace) {
+  if (jobs.empty()) return {"no jobs"};
+  std::vector<Row> rows{{"NAME", "STATE", "STEP", "STEP-TIME", "OVER-BOUND", "SAMPLES/S", "K",
+                         "NETWORK", "PLAN", "DATA-AGE"}};
+  for (const JobView& job : jobs) {
+    const api::PlanStatus& plan = job.status.plan;
+    const bool moves = runs(job);
+    rows.push_back({job.name, state_of(job), step_text(job), step_time_text(job),
+                    moves ? bound_text(job) : "-",
+                    moves ? or_dash(job.report.samples_per_second) : "-",
+                    plan.revision > 0 ? std::to_string(plan.k) : "-",
+                    moves ? or_dash(job.report.network_state) : "-",
+                    plan.revision > 0 ? std::to_string(plan.revision) : "-", data_age(job, now)});
+  }
+  if (!with_namespace) return table(rows, {0});
+  rows.front().insert(rows.front().begin(), "NAMESPACE");
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    rows[i + 1].insert(rows[i + 1].begin(), jobs[i].namespace_name);
+  }
+  return table(rows, {0, 1});
+}
+
+Lines rank_lines(const JobView& job, const schedule::Plan* plan, api::Time now) {
+  std::string head = job.name + ": " + state_of(job) + ", step " + step_text(job);
+  if (const auto seconds = step_seconds(job); runs(job) && seconds) {
+    head += ", a step takes " + time_text(*seconds);
+  }
+  if (job.report.last_report_time) head += ", as of " + data_age(job, now) + " ago";
+  Lines lines = paragraph("", head);
+  if (plan == nullptr) {
+    lines.emplace_back(job.status.plan.revision > 0
+                           ? "its plan is not among the ConfigMaps " + job.name + "-plan-..."
+                           : "it has no plan yet, so no rank has a place");
+    return lines;
+  }
+  std::vector<Row> rows{
+      {"RANK", "POD", "NODE", "REPLICA", "STAGE", "LAYERS", "CAP", "MICRO-BATCHES"}};
+  for (std::size_t i = 0; i < plan->ranks.size(); ++i) {
+    const schedule::RankPlace& rank = plan->ranks[i];
+    const auto stage = static_cast<std::size_t>(rank.stage);
+    const auto replica = static_cast<std::size_t>(rank.replica);
+    const auto& caps = plan->schedule.caps;
+    rows.push_back({std::to_string(i), rank.pod, or_dash(rank.node), std::to_string(rank.replica),
+                    std::to_string(rank.stage),
+                    stage < plan->stages.size() ? layers_text(plan->stages[stage]) : "-",
+                    stage < caps.size() ? std::to_string(caps[stage]) : "-",
+                    replica < plan->micro_batches.size()
+                        ? std::to_string(plan->micro_batches[replica])
+                        : "-"});
+  }
+  for (const std::string& line : table(rows, {1, 2})) lines.push_back(line);
+  if (!plan->idle.empty()) {
+    for (const std::string& line : paragraph("idle: ", joined(plan->idle, ", "))) {
+      lines.push_back(line);
+    }
+  }
+  return lines;
+}
+
+}  // namespace weir::cli

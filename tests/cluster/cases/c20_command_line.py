@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`kubectl weir` against the real API server: the program of the operator's image, as accounts with exactly role view or edit."""
+import json
+import os
+import pathlib
+import stat
+import time
+
+import jobs
+import lab
+from lab import check
+
+WIDTH = 120
+FOLDER = lab.STATE / "command-line"
+PROGRAM = FOLDER / "kubectl-weir"
+CLUSTER = {"server": lab.API, "certificate-authority": str(lab.STATE / "pki" / "apiserver.crt")}
+_seconds = []
+
+
+def kubeconfig(name, namespace, user, cluster=None):
+    config = {"apiVersion": "v1", "kind": "Config", "current-context": "here",
+              "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": namespace}}],
+              "clusters": [{"name": "c", "cluster": cluster or CLUSTER}], "users": [{"name": "u", "user": user}]}
+    path = FOLDER / name
+    path.write_text(json.dumps(config))   # JSON is YAML
+    return path
+
+
+def account(namespace, role):
+    """A kubeconfig of a service account that has the cluster's role `role` in the namespace, and nothing else."""
+    lab.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": role}},
+              {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": role},
+               "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+               "subjects": [{"kind": "ServiceAccount", "name": role, "namespace": namespace}]}, namespace=namespace)
+    return kubeconfig(role, namespace, {"token": lab.kubectl("-n", namespace, "create", "token", role).strip()})
+
+
+def weir(who, *arguments, code=0):
+    """What the program prints: standard output, or the one line of an error."""
+    begin = time.monotonic()
+    done = lab.sh(PROGRAM, *arguments, "--kubeconfig", FOLDER / who, ok=None, timeout=60)
+    _seconds.append(time.monotonic() - begin)
+    told = f"kubectl weir {' '.join(map(str, arguments))}: exit code {done.returncode}: {done.stdout}{done.stderr}"
+    check(done.returncode == code, told)
+    check(all(len(line) <= WIDTH for line in done.stdout.splitlines()), f"a line is above {WIDTH} columns: {told}")
+    check((done.stderr == "") == (code == 0) and done.stderr.count("\n") <= 1, told)
+    return done.stdout if code == 0 else done.stderr.strip()
+
+
+def has(text, *words):
+    for word in words:
+        check(word in text, f"no {word!r} in: {text}")
+    return text
+
+
+def test_accounts_with_the_default_roles(namespace):
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    PROGRAM.write_bytes(lab.file_of_image("weir-operator", "kubectl-weir"))
+    PROGRAM.chmod(PROGRAM.stat().st_mode | stat.S_IXUSR)
+    account(namespace, "view")
+    account(namespace, "edit")
+    lab.wait_until("the roles have grown", lambda: lab.kubectl(
+        "auth", "can-i", "list", "pipelinejobs.weir.dev", "-n", namespace, "--as", f"system:serviceaccount:{namespace}:view",
+        ok=None).stdout.strip() == "yes", 30)
+    check(weir("view", "top") == "no jobs\n", "top of an empty namespace")
+    has(weir("view", "top", "-A", code=1), 'top needs "list pipelinejobs" in all namespaces: ask for role view')
+    has(weir("view", "why", "gpt", code=1), f"no PipelineJob gpt in namespace {namespace}")
+
+
+def test_a_job_that_waits(namespace):
+    body = jobs.gpt_job("waits", 10, text=False)
+    body["spec"]["workerGroups"][0]["nodeSelector"] = {"nvidia.com/gpu.product": "none-such"}
+    lab.apply(*jobs.config_maps(jobs.emulated_profile(0.010, 0.020), text=False), namespace=namespace)
+    lab.apply(body, namespace=namespace)
+    lab.wait_until("the scheduler's words", lambda: "node" in lab.condition(lab.job(namespace, "waits"), "PodsScheduled")["message"]
+                   and lab.condition(lab.job(namespace, "waits"), "PodsScheduled")["status"] == "False", 60)
+    text = has(weir("view", "why", "waits"), "no step has been completed yet (Pending", "PodsScheduled", "group a100")
+    has(weir("view", "logs", "waits", "--rank", "0", code=1), "no plan yet")
+    has(weir("view", "plan", "waits"), "there is no plan yet")
+    lab.kubectl("-n", namespace, "delete", "ppj", "waits", "--timeout=60s")
+    lab.wait_until("its pods are gone", lambda: not lab.pods(namespace, "weir.dev/job-name=waits"), 60)
+    return text.splitlines()[0]
+
+
+def test_a_job_that_trains_as_a_viewer(namespace):
+    lab.apply(jobs.gpt_job("gpt", 100000, text=False, micro_batches=8), namespace=namespace)
+    lab.wait_until("a step in the status", lambda: lab.step_of(namespace, "gpt") > 0, 150)
+    row = has(weir("view", "top"), "NAME  STATE", "OVER-BOUND").splitlines()[1].split()
+    check(row[:2] == ["gpt", "Running"], f"{row}")
+    ranks = weir("view", "top", "gpt").splitlines()
+    check(len(ranks) == 2 + 4 and ranks[1].startswith("RANK  POD"), f"{ranks}")
+    plan = has(weir("view", "plan", "gpt"), "gpt: plan ", "STAGE  LAYERS", "(Initial)")
+    why = has(weir("view", "why", "gpt"), "A step takes", "Main cause", "The operator", "Not known")
+    [pod, node] = ranks[2 + 3].split()[1:3]
+    place = lab.stage_pods(namespace, lab.job(namespace, "gpt"))
+    check(node in {name for name, _, _ in place}, f"{node} of {place}")
+    log = [json.loads(line) for line in weir("view", "logs", "gpt", "--rank", "3", "--tail", "2").splitlines()]
+    check(0 < len(log) <= 2 and all("msg" in line for line in log), f"{pod}: {log}")
+    has(weir("view", "checkpoints", "gpt"), "nothing is saved")
+    print(f"{why}\n{plan}", flush=True)
+    return f"{sorted(_seconds)[-1]:.2f} s at most"
+
+
+def test_a_viewer_changes_nothing(namespace):
+    for command in (("suspend", "gpt"), ("resume", "gpt"), ("scale", "gpt", "1")):
+        has(weir("view", *command, code=1), f'{command[0]} needs "patch pipelinejobs" in namespace {namespace}: ask for role edit')
+
+
+def test_an_editor_scales_suspends_and_resumes(namespace):
+    has(weir("edit", "scale", "gpt", "3", code=1), "scale gpt: the API server refuses: ")   # 3 does not divide the batch
+    has(weir("edit", "scale", "gpt", "1"), "gpt: 1 replica is asked for")
+    has(weir("edit", "suspend", "gpt"), "it saves nothing (spec.checkpoint)")
+    lab.wait_until("Suspended", lambda: lab.condition(lab.job(namespace, "gpt"), "Suspended")["status"] == "True", 60)
+    has(weir("view", "why", "gpt"), "(Suspended")
+    has(weir("edit", "resume", "gpt"), "gpt: resumes")
+    check(not lab.job(namespace, "gpt")["spec"].get("suspend"), "the job is still suspended")
+
+
+def test_kubeconfigs_of_clouds(namespace):
+    """An exec plugin, and a server whose certificate has another name than its address, in a root without any other file."""
+    token = json.loads((FOLDER / "view").read_text())["users"][0]["user"]["token"]
+    answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": token}}
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "interactiveMode": "Never"}
+    kubeconfig("plugin", namespace, {"exec": {**plugin, "args": ["-c", f"echo '{json.dumps(answer)}'"]}})
+    has(weir("plugin", "top"), "gpt")
+    kubeconfig("expired", namespace, {"exec": {**plugin, "args": ["-c", "echo 'session has expired' >&2; exit 255"]}})
+    has(weir("expired", "top", code=2), "users[u]: sh ended with 255: session has expired")
+    root = FOLDER / "root"
+    (root / "etc").mkdir(parents=True, exist_ok=True)
+    (root / "kubectl-weir").write_bytes(PROGRAM.read_bytes())
+    (root / "kubectl-weir").chmod(0o755)
+    (root / "etc" / "hosts").write_text("10.210.0.1 api.test\n")
+    (root / "ca.crt").write_text(pathlib.Path(CLUSTER["certificate-authority"]).read_text())
+    other = {"server": "https://api.test:6443", "certificate-authority": "ca.crt", "tls-server-name": "10.210.0.1"}
+    os.replace(kubeconfig("named", namespace, {"token": token}, other), root / "config")
+    has(lab.sh("chroot", root, "/kubectl-weir", "--kubeconfig", "/config", "top"), "gpt")
