@@ -32,23 +32,24 @@ std::string plan_heading(const JobView& job) {
     text += "not in force yet";
   }
   text += "; " + plan_text(job);
-  if (!plan.split.empty()) text += "; split backwards: " + plan.split;
+  const bool whole = plan.split.empty() || plan.split.starts_with("no");
+  if (!whole) text += "; split backwards: " + plan.split;
   return text;
 }
 
 std::string promise(const api::PlanStatus& plan) {
-  std::string text;
+  std::vector<std::string> parts;
   if (!plan.predicted_step_seconds.empty()) {
-    text = "predicted: " + plan.predicted_step_seconds + " s a step";
+    parts.push_back("predicted: " + plan.predicted_step_seconds + " s a step");
   }
-  const auto add = [&](const std::optional<int>& above, const char* how) {
-    if (!above) return;
-    text += text.empty() ? "" : "; ";
-    text += std::string(how) + " " + std::to_string(*above) + " % above what no order can beat";
+  std::vector<std::string> above;
+  const auto add = [&](const std::optional<int>& percent_above, const char* how) {
+    if (percent_above) above.push_back(how + std::to_string(*percent_above) + " %");
   };
-  add(plan.bound_percent_simulated, "simulated");
-  add(plan.bound_percent_measured, "measured");
-  return text;
+  add(plan.bound_percent_measured, "measured ");
+  add(plan.bound_percent_simulated, "simulated ");
+  if (!above.empty()) parts.push_back("above what no order can beat: " + joined(above, ", "));
+  return joined(parts, "; ");
 }
 
 Lines stage_table(const api::PlanStatus& plan) {

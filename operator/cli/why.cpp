@@ -60,7 +60,7 @@ std::string step_sentence(const JobView& job) {
   // The plan's steps are compared with the bound at the rates of its newest segment.
   const double bound = *step / (1 + *above / 100.0);
   text += " No order on these devices and links can take less than about " + time_text(bound) +
-          ": it is " + std::to_string(*above) + " % above that";
+          ": this one is " + std::to_string(*above) + " % above that";
   return text + (job.status.plan.bound_percent_measured ? "." : " by simulation.");
 }
 
@@ -68,7 +68,7 @@ std::string link_text(const api::WorstLink& link, api::Time now) {
   std::string text = "link " + link.from_node + " -> " + link.to_node + " (stage " +
                      std::to_string(link.from_stage) + " -> " + std::to_string(link.to_stage) +
                      "): " + or_dash(link.bandwidth);
-  if (!link.baseline.empty()) text += ", usually " + link.baseline;
+  text += ", usually " + (link.baseline.empty() ? "too fast to be timed" : link.baseline);
   if (link.since) text += ", for " + age_text(now - *link.since);
   return text;
 }

@@ -42,7 +42,7 @@ def weir(who, *arguments, code=0):
     _seconds.append(time.monotonic() - begin)
     told = f"kubectl weir {' '.join(map(str, arguments))}: exit code {done.returncode}: {done.stdout}{done.stderr}"
     check(done.returncode == code, told)
-    check(all(len(line) <= WIDTH for line in done.stdout.splitlines()), f"a line is above {WIDTH} columns: {told}")
+    check(arguments[0] == "logs" or all(len(line) <= WIDTH for line in done.stdout.splitlines()), f"a line is above {WIDTH} columns: {told}")
     check((done.stderr == "") == (code == 0) and done.stderr.count("\n") <= 1, told)
     return done.stdout if code == 0 else done.stderr.strip()
 
@@ -83,7 +83,9 @@ def test_a_job_that_waits(namespace):
 
 
 def test_a_job_that_trains_as_a_viewer(namespace):
-    lab.apply(jobs.gpt_job("gpt", 100000, text=False, micro_batches=8), namespace=namespace)
+    body = jobs.gpt_job("gpt", 100000, text=False, micro_batches=8)
+    body["spec"]["adaptation"]["mode"] = "Observe"
+    lab.apply(body, namespace=namespace)
     lab.wait_until("a step in the status", lambda: lab.step_of(namespace, "gpt") > 0, 150)
     row = has(weir("view", "top"), "NAME  STATE", "OVER-BOUND").splitlines()[1].split()
     check(row[:2] == ["gpt", "Running"], f"{row}")
@@ -104,6 +106,22 @@ def test_a_job_that_trains_as_a_viewer(namespace):
 def test_a_viewer_changes_nothing(namespace):
     for command in (("suspend", "gpt"), ("resume", "gpt"), ("scale", "gpt", "1")):
         has(weir("view", *command, code=1), f'{command[0]} needs "patch pipelinejobs" in namespace {namespace}: ask for role edit')
+
+
+def test_why_names_the_link_that_a_tenant_takes_and_plan_what_the_change_brought(namespace):
+    stages = lab.stage_pods(namespace, lab.job(namespace, "gpt"))
+    lab.share_link("60mbit", stages[1], stages[2])   # 123 kB take 17 ms, a backward 20 ms
+
+    def shows(command, *words):
+        text = weir("view", command, "gpt")
+        return text if all(word in text for word in words) else None
+    why = lab.wait_until("why names the link", lambda: shows("why", "Main cause    NetworkContended: link ", "last proposal"), 120,
+                         interval=2, show=lambda: weir("view", "why", "gpt"))
+    check(stages[1][0] in why and stages[2][0] in why, why)
+    lab.kubectl("-n", namespace, "patch", "ppj", "gpt", "--type=merge", "-p", '{"spec":{"adaptation":{"mode":"Auto"}}}')
+    plan = lab.wait_until("plan tells an outcome", lambda: shows("plan", "(Retune)", "kept: "), 180, interval=2,
+                          show=lambda: weir("view", "plan", "gpt"))
+    print(f"{why}\n{plan}\n{weir('view', 'why', 'gpt')}\n{weir('view', 'top')}", flush=True)
 
 
 def test_an_editor_scales_suspends_and_resumes(namespace):
@@ -134,3 +152,7 @@ def test_kubeconfigs_of_clouds(namespace):
     other = {"server": "https://api.test:6443", "certificate-authority": "ca.crt", "tls-server-name": "10.210.0.1"}
     os.replace(kubeconfig("named", namespace, {"token": token}, other), root / "config")
     has(lab.sh("chroot", root, "/kubectl-weir", "--kubeconfig", "/config", "top"), "gpt")
+
+
+def cleanup(_):
+    lab.clear_links(*jobs.NODES)

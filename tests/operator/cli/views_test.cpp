@@ -89,8 +89,7 @@ TEST(Views, RanksShowTheirPlaces) {
 TEST(Views, PlanShowsStagesAndWhatRevisionsBrought) {
   EXPECT_EQ(text_of(plan_lines(view_of(running_job()), two_plans(), one_outcome(), kNow)),
             "gpt: plan 2 (Retune), in force since step 120; k=2, 16 micro-batches of 4, 2 stages\n"
-            "predicted: 1.19 s a step; simulated 6 % above what no order can beat; measured 27 % "
-            "above what no order can beat\n"
+            "predicted: 1.19 s a step; above what no order can beat: measured 27 %, simulated 6 %\n"
             "STAGE  LAYERS  CAP  RANKS  GROUP  NODE\n"
             "0      0-3     4    1      a100   n1\n"
             "1      4-7     2    1      l4     n2\n"
@@ -115,7 +114,7 @@ TEST(Views, WhyNamesCauseNetworkAndLastChange) {
       why(running_job(), one_outcome()),
       "gpt: Running, step 151/300, plan 2 (k=2, 16 micro-batches of 4, 2 stages), as of 8 s ago\n"
       "A step takes 1509 ms. No order on these devices and links can take less than about 1189 "
-      "ms: it is 27 % above that.\n"
+      "ms: this one is 27 % above that.\n"
       "Main cause    NetworkContended: link n1->n2 38.0Mbit/s, usually 3.4Gbit/s, costs 321 ms a "
       "step (21.2 %)\n"
       "Network       Contended: a link is slower than usual, and that costs time\n"
