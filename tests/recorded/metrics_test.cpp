@@ -123,7 +123,7 @@ const app::WorkerLabels kWorker{.job_namespace = "team-a",
 
 TEST(RecordedMetrics, OfAWorkerAreTheSame) {
   const auto metrics = endpoint();
-  metrics->collect([] { return app::worker_families(kWorker, statistics(), {link()}, 4096); });
+  metrics->collect([] { return app::worker_families(kWorker, statistics(), {link()}, 4096, 1); });
 
   compare_text("metrics-worker.txt", "/metrics of a worker.", page_of(*metrics));
 }
@@ -178,11 +178,11 @@ std::string row_of(const telemetry::Family& family) {
 TEST(RecordedMetrics, OfAWorkerAreInTheReadme) {
   engine::Statistics idle = statistics();
   idle.stage = -1;
-  const auto without_stage = app::worker_families(kWorker, idle, {});
+  const auto without_stage = app::worker_families(kWorker, idle, {}, -1, 1);
   const std::string head =
       "| Metric | Type, buckets | Other labels | Meaning |\n|---|---|---|---|\n";
   std::string text = head, with_stage = head;
-  for (const auto& family : app::worker_families(kWorker, statistics(), {link()}, 4096)) {
+  for (const auto& family : app::worker_families(kWorker, statistics(), {link()}, 4096, 1)) {
     const bool always = std::ranges::find(without_stage, family.name, &telemetry::Family::name) !=
                         without_stage.end();
     (always ? text : with_stage) += row_of(family);

@@ -284,9 +284,13 @@ const char* direction_name(transport::Channel channel) {
 
 std::vector<Family> worker_families(const WorkerLabels& labels, const Statistics& statistics,
                                     const std::vector<transport::LinkReport>& links,
-                                    std::int64_t memory_free) {
+                                    std::int64_t memory_free, std::int64_t log_dropped) {
   Builder out(labels);
   add_process(out, labels, statistics);
+  if (log_dropped >= 0) {
+    out.counter("weir_log_dropped_total", "steps that the training log's disk did not take",
+                static_cast<double>(log_dropped));
+  }
   if (statistics.stage >= 0) add_stage(out, statistics);
   if (statistics.stage >= 0) add_sync(out, statistics);
   if (statistics.stage >= 0 && memory_free >= 0) {

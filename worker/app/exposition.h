@@ -22,7 +22,9 @@ struct WorkerLabels {
 std::vector<telemetry::Family> worker_families(const WorkerLabels& labels,
                                                const engine::Statistics& statistics,
                                                const std::vector<transport::LinkReport>& links,
-                                               std::int64_t memory_free = -1);  // < 0 = unknown
+                                               std::int64_t memory_free = -1,  // < 0 = unknown
+                                               // < 0 = this worker writes no training log
+                                               std::int64_t log_dropped = -1);
 
 // Name of a boundary, e.g. "1-2" for boundary 1; directions are "fwd" and "bwd".
 std::string link_name(int boundary);

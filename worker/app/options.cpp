@@ -298,6 +298,12 @@ void add_running(Rows& rows, Raw& raw) {
            "form in which replicas send their sums by TCP: raw, packed (fewer bytes, the same "
            "bits), or auto: packed while the network is slow");
   rows.add("--loss-log", o.loss_log, "file to which one JSON line per step is appended");
+  rows.add("--log-dir", o.log_dir,
+           "folder for the curves of training: metrics.jsonl and event files of TensorBoard, "
+           "written by worker 0; unset: log in --checkpoint-dir");
+  rows.add("--log-every", o.log_every,
+           "steps between two lines of these; 0 = each step, at most ten a second",
+           whole_in(0, kMostInt));
   rows.add("--step-report", o.step_report, "steps between two log lines; 0 = none",
            whole_in(0, kMostInt));
   rows.add("--log-level", o.log_level, kLevels,

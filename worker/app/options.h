@@ -77,6 +77,8 @@ struct Options {
   transport::tcp::SumEncoding sum_encoding = transport::tcp::SumEncoding::kRaw;
 
   std::string loss_log;
+  std::string log_dir;   // of the training log; empty: log of the checkpoint folder, or none
+  int log_every = 0;     // steps between two lines of it; 0 = at most ten a second
   int step_report = 10;  // steps between two log lines; 0 = none
   LogLevel log_level = LogLevel::kInfo;
   LogFormat log_format = LogFormat::kJson;
@@ -96,8 +98,8 @@ struct Options {
     return !listen.empty() ? listen : standalone() ? "127.0.0.1" : "";
   }
   bool plans_itself() const { return standalone() && plan_file.empty(); }
-  // A single worker that saves runs a coordinator, too.
-  bool needs_peers() const { return !plans_itself() || saves(); }
+  // A single worker that saves or writes a training log runs a coordinator, too.
+  bool needs_peers() const { return !plans_itself() || saves() || !log_dir.empty(); }
   // Owner of the checkpoints that this worker writes and continues from; "" if started by hand.
   std::string owner() const {
     const bool nobody = standalone() && job_name == Options().job_name;
@@ -112,6 +114,10 @@ struct Options {
   std::string export_folder() const {
     if (export_to.empty()) return "";
     return export_to == "hf" ? checkpoint_dir + "/hf" : export_to.substr(kFolder.size());
+  }
+  // Folder of the training log; "" = none is written.
+  std::string log_folder() const {
+    return !log_dir.empty() || checkpoint_dir.empty() ? log_dir : checkpoint_dir + "/log";
   }
   bool saves() const { return !checkpoint_dir.empty(); }
   bool measures() const { return !standalone() && profile_source == "Measure"; }

@@ -23,6 +23,7 @@
 #include "worker/protocol/codec.h"
 #include "worker/schedule/validate.h"
 #include "worker/stage/layer.h"
+#include "worker/stage/learning_rate.h"
 
 namespace weir::app {
 namespace {
@@ -31,6 +32,7 @@ using Outcome = std::optional<Failure>;
 using std::chrono::steady_clock;
 
 constexpr auto kGoodbye = std::chrono::seconds(5);            // for LEAVE to be sent
+constexpr auto kLastLines = std::chrono::seconds(3);          // of the training log
 constexpr auto kProbeLimit = std::chrono::milliseconds(900);  // the coordinator waits 1 s
 // From this worker's last step to the last step of all.
 constexpr auto kOthersFinish = std::chrono::seconds(60);
@@ -214,6 +216,31 @@ coordinator::CheckpointPolicy checkpoint_policy(State& state) {
               }};
 }
 
+// Curves of training, which worker 0 writes.
+void open_training_log(State& state) {
+  const Options& o = state.options;
+  if (const std::string folder = o.log_folder(); !folder.empty()) {
+    state.training_log = std::make_unique<eventlog::TrainingLog>(
+        eventlog::LogOptions{.folder = folder, .pod = o.pod, .every = o.log_every},
+        state.log_dropped);
+    return;
+  }
+  log_info(kComponent, "no training log is written: --log-dir is not set, and nothing is saved");
+}
+
+eventlog::Entry entry_of(const coordinator::StepTotal& total, const State& state) {
+  const stage::ModelOptions& model = state.model->options;
+  return {.step = total.step,
+          .time = state.clock.system_now(),
+          .loss = total.loss,
+          .learning_rate = stage::learning_rate(model, total.step - 1),
+          .seconds = total.seconds,
+          .samples = total.samples,
+          .tokens = total.samples * model.sequence,
+          .k = total.k,
+          .revision = total.revision};
+}
+
 }  // namespace
 
 Outcome join_job(State& state) {
@@ -305,6 +332,12 @@ Outcome run_coordinator(State& state) {
       .probe = o.probe_links && !o.standalone(),
       .checkpoints = checkpoint_policy(state),
       .dead_after = o.dead_after};
+  open_training_log(state);
+  if (state.training_log) {
+    options.on_step = [&state](const coordinator::StepTotal& total) {
+      state.training_log->put(entry_of(total, state));
+    };
+  }
   auto started = coordinator::start_coordinator(
       options, state.job_key, plan_source(state), [&state](const std::string& reason) {
         log_warn(kComponent, "the job is gone", {{"reason", reason}});
@@ -361,7 +394,12 @@ void disconnect(State& state) {
 
 void stop_coordinator(State& state) {
   state.coordinator.reset();
-  // A disk that hangs would delay the end, so the lock is left behind; it then shows no life.
+  // A disk that hangs would delay the end, so the log's thread is left behind.
+  if (state.training_log && !state.training_log->finish(kLastLines)) {
+    static_cast<void>(state.training_log.release());
+  }
+  state.training_log.reset();
+  // So is the lock; it then shows no life.
   if (state.checkpoints && state.checkpoints->writing()) {
     static_cast<void>(state.folder_lock.release());
   }

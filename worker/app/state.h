@@ -22,6 +22,7 @@
 #include "worker/device/device.h"
 #include "worker/emulate/emulate.h"
 #include "worker/engine/engine.h"
+#include "worker/eventlog/training_log.h"
 #include "worker/stage/foreign/weir_layers.h"
 #include "worker/stage/stage.h"
 #include "worker/telemetry/metric.h"
@@ -85,6 +86,7 @@ struct State {
   // whether to end without saving.
   EndOrder end;
   std::atomic<bool> end_at_once{false};
+  std::atomic<std::int64_t> log_dropped{-1};  // of the training log; -1: none is written
 
   std::unique_ptr<device::Device> device;
   std::optional<stage::Model> model;
@@ -101,6 +103,7 @@ struct State {
   std::shared_ptr<Checkpoints> checkpoints;                // null without a folder
   std::unique_ptr<checkpoint::FolderLock> folder_lock;     // set on worker 0 with a folder
   std::unique_ptr<engine::Engine> engine;
+  std::unique_ptr<eventlog::TrainingLog> training_log;  // worker 0 only; null: none is written
   std::unique_ptr<coordinator::Coordinator> coordinator;
   std::unique_ptr<control::Agent> agent;
   // The agent while it runs. Any thread that the agent's destructor waits for may use it, too.

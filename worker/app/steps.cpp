@@ -372,9 +372,10 @@ Outcome make_engine(State& state) {
                             .version = WEIR_VERSION,
                             .emulated = o.emulated(),
                             .threads = state.device->threads()};
-  state.endpoint->collect([labels, engine = state.engine.get(), device = state.device.get()] {
+  state.endpoint->collect([labels, engine = state.engine.get(), device = state.device.get(),
+                           dropped = &state.log_dropped] {
     return worker_families(labels, engine->statistics(), engine->links(),
-                           device->memory_free_bytes());
+                           device->memory_free_bytes(), dropped->load());
   });
   return std::nullopt;
 }

@@ -148,6 +148,9 @@ class JobCoordinator final : public Coordinator {
       reporter_.on_status(*index, *status);
       saves_.on_status(*status);
       rounds_.on_status(*status, clock_.now());
+      if (options_.on_step) {
+        for (const StepTotal& total : totals_.on_status(*status)) options_.on_step(total);
+      }
     } else if (const auto* done = std::get_if<protocol::SyncReady>(&message)) {
       return act(rounds_.on_ready(*index, *done, members_, clock_.now()));
     } else if (const auto* failed = std::get_if<protocol::RoundFailed>(&message)) {
@@ -260,6 +263,9 @@ class JobCoordinator final : public Coordinator {
     send(effects.send);
     rounds_.follow(switch_.training());
     reporter_.follow(switch_.training(), switch_.incarnation());
+    if (options_.on_step) {
+      totals_.follow(switch_.training(), switch_.incarnation(), switch_.lost());
+    }
     if (switch_.lost() != lost_) {
       lost_ = switch_.lost();
       reporter_.forget_rates();
@@ -388,6 +394,7 @@ class JobCoordinator final : public Coordinator {
   SaveRounds saves_;
   SyncRounds rounds_;
   Reporter reporter_;
+  StepTotals totals_;
   std::optional<protocol::LastSwitch> last_switch_;
   std::optional<protocol::Exported> exported_;
   std::set<int> lost_;  // replicas that rounds_ knows to be lost

@@ -13,6 +13,7 @@
 
 #include "worker/base/result.h"
 #include "worker/coordinator/checkpoints.h"
+#include "worker/coordinator/step_totals.h"
 #include "worker/protocol/messages.h"
 
 namespace weir::coordinator {
@@ -67,6 +68,8 @@ struct Options {
   CheckpointPolicy checkpoints;
   std::chrono::milliseconds report_interval{5000};
   std::chrono::seconds dead_after{30};
+  // Takes each completed step, on the coordinator's thread; must not block. May be empty.
+  std::function<void(const StepTotal&)> on_step;
 };
 
 class Coordinator {
