@@ -37,11 +37,6 @@ std::optional<double> step_seconds(const JobView& job) {
   return job.global_batch / rate;
 }
 
-std::optional<int> over_bound(const JobView& job) {
-  const api::PlanStatus& plan = job.status.plan;
-  return plan.bound_percent_measured ? plan.bound_percent_measured : plan.bound_percent_simulated;
-}
-
 std::string step_text(const JobView& job) {
   if (!job.report.has_progress) return "-";
   const std::string step = std::to_string(job.report.step);

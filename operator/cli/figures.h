@@ -16,8 +16,6 @@ bool runs(const JobView& job);  // steps are made
 
 // Seconds of a step: the batch over the samples a second of the last report.
 std::optional<double> step_seconds(const JobView& job);
-// Percent above what no order can beat: measured, or else simulated.
-std::optional<int> over_bound(const JobView& job);
 
 std::string step_text(const JobView& job);                      // "151/300"
 std::string time_text(double seconds);                          // "1511 ms", "12.3 s"

@@ -27,7 +27,8 @@ struct Described {
 constexpr Described kCommands[] = {
     {Command::kTop, "top", "state, speed and network of all jobs, or the ranks of one",
      "OVER-BOUND: how far a step is above what no order of work can beat on these devices and "
-     "links.\n"
+     "links;\n"
+     "with ~ by simulation, as it is not measured yet.\n"
      "STEP-TIME: the global batch over SAMPLES/S. DATA-AGE: the age of the last report."},
     {Command::kWhy, "why", "why a job is slow, or why it makes no steps",
      "It tells what status, conditions and events of the job say, and what they do not say.\n"

@@ -8,8 +8,10 @@ namespace weir::cli {
 namespace {
 
 std::string bound_text(const JobView& job) {
-  const auto percent_above = over_bound(job);
-  return percent_above ? std::to_string(*percent_above) + " %" : "-";
+  const api::PlanStatus& plan = job.status.plan;
+  if (plan.bound_percent_measured) return std::to_string(*plan.bound_percent_measured) + " %";
+  if (!plan.bound_percent_simulated) return "-";
+  return "~" + std::to_string(*plan.bound_percent_simulated) + " %";
 }
 
 std::string step_time_text(const JobView& job) {

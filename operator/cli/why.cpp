@@ -2,6 +2,7 @@
 // `why JOB`: what status, conditions and events tell of a job's speed, or of why it makes no steps.
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 
 #include "operator/cli/figures.h"
 #include "operator/cli/views.h"
@@ -54,14 +55,19 @@ std::string why_heading(const JobView& job, api::Time now) {
 std::string step_sentence(const JobView& job) {
   const auto step = step_seconds(job);
   if (!step) return "No step time is known yet.";
+  const api::PlanStatus& plan = job.status.plan;
   std::string text = "A step takes " + time_text(*step) + ".";
-  const auto above = over_bound(job);
-  if (!above) return text + " How far that is above the best possible is not known yet.";
-  // The plan's steps are compared with the bound at the rates of its newest segment.
-  const double bound = *step / (1 + *above / 100.0);
-  text += " No order on these devices and links can take less than about " + time_text(bound) +
-          ": this one is " + std::to_string(*above) + " % above that";
-  return text + (job.status.plan.bound_percent_measured ? "." : " by simulation.");
+  if (const auto above = plan.bound_percent_measured) {
+    return text + " No order on these devices and links can take less than about " +
+           time_text(*step / (1 + *above / 100.0)) + ": this one is " + std::to_string(*above) +
+           " % above that.";
+  }
+  const double predicted = std::strtod(plan.predicted_step_seconds.c_str(), nullptr);
+  if (plan.bound_percent_simulated && predicted > 0) {
+    return text + " By simulation no order on these devices and links can take less than about " +
+           time_text(predicted / (1 + *plan.bound_percent_simulated / 100.0)) + ".";
+  }
+  return text + " How far that is above the best possible is not known yet.";
 }
 
 std::string link_text(const api::WorstLink& link, api::Time now) {

@@ -159,6 +159,10 @@ TEST(Views, WhySaysThatTheDataIsOld) {
   job = running_job();
   job["status"]["plan"].erase("boundPercent");
   EXPECT_THAT(why(job), HasSubstr("is not known yet"));
+  job["status"]["plan"]["boundPercent"] = {{"simulated", 6}};
+  EXPECT_THAT(why(job), HasSubstr("By simulation no order on these devices and links can take less "
+                                  "than about 1123 ms."));
+  EXPECT_THAT(text_of(top_lines({view_of(job)}, kNow, false)), HasSubstr(" ~6 % "));
 }
 
 TEST(Views, WhyTellsWhatAJobWaitsFor) {
