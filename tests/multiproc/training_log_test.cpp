@@ -52,7 +52,7 @@ TEST(TrainingLog, TellsEachStepOnceAfterKills) {
     Workers workers({.trigger = run == 1 ? "Initial" : "Restart",
                      .state = run == 1 ? "Keep" : "Checkpoint",
                      .revision = run},
-                    words(folder.path().string(), {}));
+                    words(folder.path().string(), {"--validation-interval=3"}));
     ASSERT_TRUE(workers.reaches(1, 6)) << workers[0].errors();
     ASSERT_TRUE(workers[0].says("is complete")) << workers[0].errors();
     if (run == kRuns) {
@@ -69,8 +69,16 @@ TEST(TrainingLog, TellsEachStepOnceAfterKills) {
   const auto lines = lines_in(folder.path() / "log");
   ASSERT_GT(lines.size(), 6U);
   std::int64_t before = 0;
+  int validations = 0;
   for (const json& line : lines) {
     const auto step = line["step"].get<std::int64_t>();
+    if (line.contains("validationLoss")) {
+      EXPECT_EQ(step % 3, 0);
+      EXPECT_EQ(step, before);
+      EXPECT_GT(line["validationLoss"].get<double>(), 0);
+      ++validations;
+      continue;
+    }
     EXPECT_GT(step, before);
     before = step;
     ASSERT_TRUE(losses.contains(step)) << step;
@@ -81,11 +89,26 @@ TEST(TrainingLog, TellsEachStepOnceAfterKills) {
     EXPECT_GT(line["stepSeconds"].get<double>(), 0);
     EXPECT_EQ(line["tokens"].get<int>(), 5 * 2 * 8);
   }
+  EXPECT_GE(validations, 1);
   int events = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder.path() / "log")) {
     events += entry.path().filename().string().starts_with("events.out.tfevents.") ? 1 : 0;
   }
   EXPECT_EQ(events, kRuns);
+}
+
+TEST(TrainingLog, HasTheValidationAfterTheLastStep) {
+  const TempDir folder;
+  Workers workers({}, {"--model=mlp", "--seq=8", "--vocab=32", "--steps=7", "--log-every=1",
+                       "--validation-interval=5", "--log-dir=" + folder.path().string()});
+
+  EXPECT_THAT(workers.wait_all(), Each(0)) << workers[0].errors();
+
+  std::vector<std::int64_t> validated;
+  for (const json& line : lines_in(folder.path())) {
+    if (line.contains("validationLoss")) validated.push_back(line["step"].get<std::int64_t>());
+  }
+  EXPECT_THAT(validated, testing::ElementsAre(5, 7));
 }
 
 TEST(TrainingLog, AFolderThatCannotBeMadeStopsNoStep) {

@@ -337,6 +337,11 @@ Outcome run_coordinator(State& state) {
     options.on_step = [&state](const coordinator::StepTotal& total) {
       state.training_log->put(entry_of(total, state));
     };
+    options.on_validation = [&state](const protocol::Validation& validation) {
+      state.training_log->put({.step = validation.step,
+                               .time = state.clock.system_now(),
+                               .validation_loss = validation.loss});
+    };
   }
   auto started = coordinator::start_coordinator(
       options, state.job_key, plan_source(state), [&state](const std::string& reason) {
@@ -379,7 +384,7 @@ Outcome connect_to_coordinator(State& state) {
 
 void say_finished(State& state) {
   if (state.agent) {
-    state.agent->send(protocol::Leave{"finished"});
+    state.agent->send(protocol::Leave{"finished", state.validated});
     state.agent->flush(steady_clock::now() + kGoodbye);
   }
   if (state.coordinator) state.coordinator->finish(steady_clock::now() + kOthersFinish);

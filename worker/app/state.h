@@ -95,6 +95,8 @@ struct State {
   std::optional<emulate::Emulation> emulation;
   std::unique_ptr<LossLog> loss_log;
   SentSince sent;  // for STATUS
+  // The newest validation that the coordinator does not know. Engine thread only.
+  std::optional<protocol::Validation> validated;
   std::unique_ptr<telemetry::Endpoint> endpoint;
   std::unique_ptr<transport::TcpTransport> transport;
   std::unique_ptr<transport::NcclTransport> nccl;          // null: tensors are sent by TCP

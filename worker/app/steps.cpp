@@ -230,6 +230,7 @@ void on_step(State& state, const engine::StepRecord& record) {
                                              std::max<std::int64_t>(0, free));
     status.sent = state.sent.take(state.engine->links());
     status.skipped_steps = state.engine->statistics().skipped_steps;
+    status.validation = std::exchange(state.validated, std::nullopt);
     state.engine->mailbox().tell(status);
   }
   if (record.skipped) {
@@ -352,9 +353,10 @@ Outcome make_engine(State& state) {
   engine::Callbacks callbacks{
       .step_done = [&state](const engine::StepRecord& record) { on_step(state, record); },
       .validated =
-          [](int replica, std::int64_t step, double loss) {
+          [&state](int replica, std::int64_t step, double loss) {
             log_info(kComponent, "validated",
                      {{"step", step}, {"replica", replica}, {"loss", loss}});
+            if (replica == 0) state.validated = protocol::Validation{.step = step, .loss = loss};
           },
       .send = [&state](const protocol::Message& message) { send(state, message); },
       .in_touch = [&state] { return in_touch(state); }};

@@ -148,6 +148,7 @@ class JobCoordinator final : public Coordinator {
       reporter_.on_status(*index, *status);
       saves_.on_status(*status);
       rounds_.on_status(*status, clock_.now());
+      tell_validation(status->validation);
       if (options_.on_step) {
         for (const StepTotal& total : totals_.on_status(*status)) options_.on_step(total);
       }
@@ -162,6 +163,7 @@ class JobCoordinator final : public Coordinator {
     } else if (const auto* leave = std::get_if<protocol::Leave>(&message)) {
       log_info(kComponent, "member leaves", {{"worker", *index}, {"reason", leave->reason}});
       members_.leave(*index, leave->reason);
+      tell_validation(leave->validation);
       check_finished();
       tell_idle();
     } else if (const auto* inventory = std::get_if<protocol::Inventory>(&message)) {
@@ -175,6 +177,10 @@ class JobCoordinator final : public Coordinator {
     }
     act(switch_.on_message(*index, message, members_, clock_.now()));
     advance();
+  }
+
+  void tell_validation(const std::optional<protocol::Validation>& validation) {
+    if (validation && options_.on_validation) options_.on_validation(*validation);
   }
 
   void on_hello(control::SessionId session, const control::PeerId& peer,

@@ -70,6 +70,7 @@ struct Options {
   std::chrono::seconds dead_after{30};
   // Takes each completed step, on the coordinator's thread; must not block. May be empty.
   std::function<void(const StepTotal&)> on_step;
+  std::function<void(const protocol::Validation&)> on_validation;  // likewise
 };
 
 class Coordinator {

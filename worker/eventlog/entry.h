@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// One completed step in the training log.
+// One completed step in the training log, or a validation.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <limits>
+#include <optional>
 
 namespace weir::eventlog {
 
@@ -18,6 +19,8 @@ struct Entry {
   std::int64_t tokens = 0;   // likewise
   int k = 1;
   std::uint32_t revision = 0;  // of the plan
+  // If it is set, this is a validation after the step, and the fields behind `time` mean nothing.
+  std::optional<double> validation_loss = {};
 };
 
 inline double samples_per_second(const Entry& entry) {

@@ -52,9 +52,12 @@ Status cut_incomplete_line(AppendFile& file) {
 }  // namespace
 
 std::string json_line(const Entry& entry) {
-  return std::string(kStart) + std::to_string(entry.step) + ",\"time\":\"" +
-         to_rfc3339_micro(entry.time) + "\",\"loss\":" + real(entry.loss) +
-         ",\"learningRate\":" + real(entry.learning_rate) +
+  const std::string begin = std::string(kStart) + std::to_string(entry.step) + ",\"time\":\"" +
+                            to_rfc3339_micro(entry.time) + "\",";
+  if (entry.validation_loss) {
+    return begin + "\"validationLoss\":" + real(*entry.validation_loss) + "}\n";
+  }
+  return begin + "\"loss\":" + real(entry.loss) + ",\"learningRate\":" + real(entry.learning_rate) +
          ",\"stepSeconds\":" + real(entry.seconds) +
          ",\"samplesPerSecond\":" + real(samples_per_second(entry)) +
          ",\"tokens\":" + std::to_string(entry.tokens) + ",\"k\":" + std::to_string(entry.k) +

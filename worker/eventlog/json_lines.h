@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// metrics.jsonl: one JSON object per step, in the order of steps, each step once.
+// metrics.jsonl: one JSON object per step, in the order of steps, each step once; and one per
+// validation.
 #pragma once
 
 #include <cstdint>

@@ -80,6 +80,10 @@ std::string start_event(SystemTime time, std::int64_t step) {
 
 std::string scalars_event(const Entry& entry) {
   std::string summary;
+  if (entry.validation_loss) {
+    add_scalar(summary, "validation/loss", *entry.validation_loss);
+    return event_at(entry.time, entry.step) + text_field(5, summary);
+  }
   add_scalar(summary, "train/loss", entry.loss);
   add_scalar(summary, "train/learning_rate", entry.learning_rate);
   add_scalar(summary, "time/step", entry.seconds);

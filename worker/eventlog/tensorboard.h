@@ -24,8 +24,8 @@ std::string tf_record(std::string_view data);
 std::string version_event(SystemTime time);  // the first record of each file
 // TensorBoard forgets what earlier files hold from this step on.
 std::string start_event(SystemTime time, std::int64_t step);
-// Scalars of a step: train/loss, train/learning_rate, time/step, time/samples_per_second, plan/k.
-// Values that are not finite are left out.
+// Scalars of a step: train/loss, train/learning_rate, time/step, time/samples_per_second, plan/k;
+// of a validation: validation/loss. Values that are not finite are left out.
 std::string scalars_event(const Entry& entry);
 
 class EventFile {

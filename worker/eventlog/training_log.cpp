@@ -64,6 +64,7 @@ void TrainingLog::run(const std::stop_token& stop) {
 }
 
 void TrainingLog::take(const Entry& entry) {
+  if (entry.validation_loss) return write(entry);
   if (seen_ < 0 || entry.step <= seen_) {
     events_.reset();
     first_ = first_ < 0 ? entry.step : std::min(first_, entry.step);
@@ -90,6 +91,7 @@ Status TrainingLog::begin(SystemTime time) {
 }
 
 void TrainingLog::write(const Entry& entry) {
+  if (first_ < 0 && !events_) return;  // a validation before any step
   if (!events_) {
     if (const Status begun = begin(entry.time); !begun) return drop(begun.error().message);
   }

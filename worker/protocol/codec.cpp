@@ -272,6 +272,10 @@ void fields(auto& io, Is<Sent> auto& sent) {
   io("seconds", sent.seconds);
   io("rttSeconds", sent.rtt_seconds);
 }
+void fields(auto& io, Is<Validation> auto& validation) {
+  io.required("step", validation.step);
+  io("loss", validation.loss);
+}
 void fields(auto& io, Is<StageStatus> auto& status) {
   io.required("epoch", status.epoch);
   io.required("step", status.step);
@@ -291,6 +295,7 @@ void fields(auto& io, Is<StageStatus> auto& status) {
   io("backwardSeconds", status.backward_seconds);
   if (io.kReads || status.interrupted) io("interrupted", status.interrupted);
   if (io.kReads || !status.sent.empty()) io("sent", status.sent);
+  io("validation", status.validation);
 }
 void fields(auto& io, Is<PeerLost> auto& lost) {
   io.required("replica", lost.replica);
@@ -300,6 +305,7 @@ void fields(auto& io, Is<PeerLost> auto& lost) {
 }
 void fields(auto& io, Is<Leave> auto& leave) {
   io("reason", leave.reason);
+  io("validation", leave.validation);
 }
 void fields(auto&, Is<Heartbeat> auto&) {}
 void fields(auto& io, Is<SavedFile> auto& file) {

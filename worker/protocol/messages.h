@@ -242,6 +242,10 @@ struct Sent {
   double seconds = 0;                     // of the timed ones
   double rtt_seconds = 0;                 // the smallest of late; 0 = unknown
 };
+struct Validation {
+  std::int64_t step = 0;  // completed steps before it
+  double loss = 0;        // NaN = not finite
+};
 struct StageStatus {  // sent after each step
   std::uint32_t epoch = 0;
   std::int64_t step = 0;  // completed steps
@@ -257,6 +261,8 @@ struct StageStatus {  // sent after each step
   // A save, a validation or another plan came into this step or directly before it.
   bool interrupted = false;
   std::vector<Sent> sent;
+  // The newest validation, if it was not told yet; last stage of replica 0 only.
+  std::optional<Validation> validation;
 };
 struct PeerLost {
   int replica = 0, stage = 0;
@@ -264,8 +270,9 @@ struct PeerLost {
   std::string reason;
 };
 struct Leave {
-  std::string reason;
-};  // "finished" or "SIGTERM"
+  std::string reason;                    // "finished" or "SIGTERM"
+  std::optional<Validation> validation;  // as in STATUS, after the last step
+};
 struct Heartbeat {};
 struct SavedFile {  // a file of one layer
   std::string name;

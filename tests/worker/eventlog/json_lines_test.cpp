@@ -52,6 +52,11 @@ TEST(JsonLines, WritesAStepAsOneObject) {
   Entry skipped = entry_at(13);
   skipped.loss = std::numeric_limits<double>::infinity();
   EXPECT_NE(json_line(skipped).find("\"loss\":null"), std::string::npos);
+  Entry validation = entry_at(14);
+  validation.validation_loss = 2.25;
+  EXPECT_EQ(json_line(validation),
+            "{\"step\":14,\"time\":\"2026-01-02T03:04:05.500000Z\",\"validationLoss\":2.25}\n");
+  EXPECT_EQ(step_of("{\"step\":14,\"validationLoss\":2.25}"), 14);
 }
 
 TEST(JsonLines, ReadsTheStepOfItsOwnLinesOnly) {

@@ -133,6 +133,9 @@ TEST(TensorBoard, WritesTheScalarsOfAStep) {
   Entry skipped = entry();
   skipped.loss = std::numeric_limits<double>::quiet_NaN();
   EXPECT_EQ(scalars_in(scalars_event(skipped)).count("train/loss"), 0U);
+  Entry validation = entry();
+  validation.validation_loss = 1.5;
+  EXPECT_THAT(scalars_in(scalars_event(validation)), ElementsAre(Pair("validation/loss", 1.5F)));
 }
 
 TEST(TensorBoard, AFileBeginsWithVersionAndStart) {

@@ -96,6 +96,28 @@ TEST(TrainingLog, TellsTheLastStepAlways) {
   EXPECT_THAT(steps_in(folder.path()), ElementsAre(3, 6, 7));
 }
 
+TEST(TrainingLog, WritesAValidationBesideItsStepAndCutsItWithIt) {
+  const test::TempDir folder;
+  std::atomic<std::int64_t> dropped{-1};
+  const auto validation_at = [](std::int64_t step) {
+    Entry entry = entry_at(step, milliseconds(step));
+    entry.validation_loss = 2;
+    return entry;
+  };
+  {
+    TrainingLog log({.folder = folder.path().string(), .pod = "p", .every = 1}, dropped);
+    log.put(validation_at(0));  // before any step: nothing is known to be cut
+    for (const int step : {1, 2}) log.put(entry_at(step, milliseconds(step)));
+    log.put(validation_at(2));
+    for (const int step : {3, 4}) log.put(entry_at(step, milliseconds(step)));
+    log.put(validation_at(4));
+    log.put(entry_at(3, milliseconds(5)));  // back to the checkpoint of step 2
+    EXPECT_TRUE(log.finish(std::chrono::seconds(30)));
+  }
+  EXPECT_THAT(steps_in(folder.path()), ElementsAre(1, 2, 2, 3));
+  EXPECT_EQ(dropped, 0);
+}
+
 TEST(TrainingLog, CountsWhatADiskDoesNotTake) {
   const test::TempDir folder;
   const std::string file = folder.file("file", "");

@@ -300,6 +300,7 @@ TEST(Frames, SurviveTheRoundTripWithTheirType) {
       StageStatus{7, 45, 0, 1, 2.5, 1, 0.5, 0.25, 64, 10, 20, 30},
       PeerLost{0, 1, 7, "closed"},
       Leave{"finished"},
+      Leave{"finished", Validation{100, 2.5}},
       SyncReady{2, 45, 0.5, {{0, 1e9}, {3, 2.5e8}}, 0.75},
       SyncReady{2, 46, 0.5, {}},
       Grant{9, 45, 47, {0, 2, 3}, {1.0 / 3, 1.0 / 3, 1.0 / 3}, true, true, 1.25, 4e8, 12.5},
