@@ -126,6 +126,7 @@ void MetricsLoop::take(const std::string& key, const metrics::JobQuery& query,
   estimates.worker_seconds = samples.worker_seconds;
   estimates.replicas = estimator::replica_estimates_of(job.replicas, now, query.stale_after);
   estimates.replicas_revision = job.replicas_revision;
+  estimates.packed_part = job.packed_part = samples.packed_part.value_or(job.packed_part);
   if (samples.step && (!job.progress || job.progress->step != *samples.step)) {
     job.progress = estimator::Progress{*samples.step, now, now};
   }

@@ -43,6 +43,7 @@ class MetricsLoop {
     estimator::LinkModelState model, sync_model;  // links between stages, between replicas
     estimator::ReplicaModelState replicas;
     std::int64_t replicas_revision = 0;  // plan revision during the measurement of the replicas
+    double packed_part = 1;  // newest one, which outlasts plans whose sums are not packed
     std::optional<estimator::Progress> progress;
   };
   std::vector<metrics::JobQuery> due_queries(SteadyTime now, SteadyTime& next);

@@ -105,6 +105,9 @@ struct Estimates {
   std::map<std::pair<std::string, int>, std::pair<double, double>> worker_seconds;
   ReplicaEstimates replicas;           // replica_model.h
   std::int64_t replicas_revision = 0;  // revision of the applied plan during their measurement
+  // Bytes of packed contributions to exact sums over the same as doubles, when sums were packed
+  // last: 0.125 .. 1; 1 = never seen.
+  double packed_part = 1;
 };
 
 }  // namespace weir::estimator

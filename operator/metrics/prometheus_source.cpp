@@ -117,6 +117,7 @@ void PrometheusSource::read_window(const std::vector<const JobQuery*>& jobs, sec
     samples.scrapes = scrapes_of(series, last_seen, false);
     samples.sync_scrapes = scrapes_of(series, last_seen, true);
     samples.replicas = replica_scrapes_of(series, last_seen);
+    samples.packed_part = packed_part_of(series);
     set_freshness(samples, *job, series, now, options_.namespace_label);
   }
 }

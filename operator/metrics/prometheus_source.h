@@ -45,6 +45,7 @@ struct JobSamples {
   // The same by pod and stage.
   std::map<std::pair<std::string, int>, std::pair<double, double>> worker_seconds;
   std::vector<estimator::ReplicaScrape> replicas;  // oldest first; empty if there is one replica
+  std::optional<double> packed_part;  // of estimator::Estimates; nothing = no sums are packed now
   // 95 % quantile of goodput over 1 h, bytes per second, from the last query that succeeded.
   std::map<estimator::LinkKey, double> baseline;
 };

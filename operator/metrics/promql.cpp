@@ -49,6 +49,15 @@ std::string goodput(const QueryLabels& labels, const std::string& window) {
          increase(metric::kLinkBusySeconds, labels, window) + ")";
 }
 
+// "> 0" drops the NaN of a worker that has packed nothing.
+std::string packed_part(const QueryLabels& labels, const std::string& window) {
+  const std::string by = "sum" + group(labels, "");
+  const auto packed = [&](const char* name) {
+    return by + "(" + increase(name, labels, window, ",encoding=\"packed\"") + ")";
+  };
+  return packed(metric::kSyncBytes) + " / " + packed(metric::kSyncPayloadBytes) + " > 0";
+}
+
 // Stage 0 does the last backward of a step. So its time without the wait for other replicas is the
 // replica's own time, while the times of later stages include waiting for stage 0.
 std::string of_first_stage(const std::string& name, const QueryLabels& labels) {
@@ -64,7 +73,8 @@ std::string marked(const std::string& query, const char* part) {
 }  // namespace
 
 std::string window_query(const QueryLabels& labels, std::chrono::seconds window) {
-  return marked(goodput(labels, std::to_string(window.count()) + "s"), kGoodput) + " or " +
+  const std::string length = std::to_string(window.count()) + "s";
+  return marked(goodput(labels, length), kGoodput) + " or " +
          marked(
              "max" + group(labels, kLink) + "(" + selector(metric::kLinkRttSeconds, labels) + ")",
              kRtt) +
@@ -78,7 +88,8 @@ std::string window_query(const QueryLabels& labels, std::chrono::seconds window)
                     selector(std::string(metric::kIterationSeconds) + "_count", labels) + ")",
                 kOwnSteps) +
          " or " + marked(of_first_stage(metric::kReplicaStepSeconds, labels), kReplicaSeconds) +
-         " or " + marked(of_first_stage(metric::kSyncBusBandwidth, labels), kSyncRate);
+         " or " + marked(of_first_stage(metric::kSyncBusBandwidth, labels), kSyncRate) + " or " +
+         marked(packed_part(labels, length), kPackedSums);
 }
 
 // The window may hold steps of plans with whole and with split backwards. Seconds of B and W over

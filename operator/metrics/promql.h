@@ -18,6 +18,7 @@ constexpr const char* kStep = "step";               // time of the newest weir_s
 constexpr const char* kSteps = "steps";             // completed steps
 constexpr const char* kReplicaSeconds = "replica";  // of steps, without waiting for other replicas
 constexpr const char* kSyncRate = "sync";           // bytes per second of the last sync
+constexpr const char* kPackedSums = "packed";  // bytes of packed sums over those before packing
 // Steps that the worker has done itself. With sync.mode Partial a slow replica skips some.
 constexpr const char* kOwnSteps = "own";
 
@@ -28,8 +29,8 @@ struct QueryLabels {
   std::vector<std::string> jobs;
 };
 
-// One query for goodput and round trip of every link, age and steps of every worker, and the
-// counters of replicas.
+// One query for goodput and round trip of every link, age and steps of every worker, the counters
+// of replicas, and how small packed sums are.
 std::string window_query(const QueryLabels& labels, std::chrono::seconds window);
 // Mean seconds of a forward and a backward per worker and stage over 5 min.
 std::string op_time_query(const QueryLabels& labels);

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "operator/metrics/promql.h"
+#include "worker/base/median.h"
 
 namespace weir::metrics {
 
@@ -19,6 +20,8 @@ using estimator::Scrape;
 using std::chrono::seconds;
 
 namespace {
+
+constexpr double kLeastPackedPart = 0.125;  // a byte a double; less would be no gradients
 
 // Reads label link of a sync link: "s1:r0-r2" of replica 2 is the link of stage 1 from replica 0.
 std::optional<LinkKey> sync_link_of(int replica, const std::string& link) {
@@ -196,6 +199,17 @@ std::vector<ReplicaScrape> replica_scrapes_of(const Believed& job, const LastSee
   std::vector<ReplicaScrape> out;
   for (auto& [time, scrape] : grid) out.push_back(std::move(scrape));
   return out;
+}
+
+std::optional<double> packed_part_of(const Believed& job) {
+  std::vector<double> parts;
+  for (const Series* series : job.series) {
+    if (series->label("series") != kPackedSums || series->points.empty()) continue;
+    const double part = series->points.back().second;
+    if (part > 0) parts.push_back(part);
+  }
+  if (parts.empty()) return std::nullopt;
+  return std::clamp(median(std::move(parts)), kLeastPackedPart, 1.0);
 }
 
 }  // namespace weir::metrics

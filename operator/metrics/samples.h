@@ -48,5 +48,8 @@ std::vector<estimator::Scrape> scrapes_of(const Believed& job, const LastSeen& l
 // workers that were seen lately come first, others replace them only if they have none.
 std::vector<estimator::ReplicaScrape> replica_scrapes_of(const Believed& job,
                                                          const LastSeen& last_seen);
+// Bytes of packed sums over the same before packing: the median of the workers, each with its
+// newest value, so no single one decides. Nothing if no worker packs.
+std::optional<double> packed_part_of(const Believed& job);
 
 }  // namespace weir::metrics

@@ -167,10 +167,13 @@ void add_sync(Builder& out, const Statistics& s) {
   for (std::size_t i = 0; i < kKinds.size(); ++i) {
     out.add(static_cast<double>(s.sync_by_kind[i].rounds), {{"kind", kKinds[i]}});
   }
-  out.begin("weir_sync_bytes_total", "sent to other replicas for sums, on the wire",
-            Type::kCounter);
-  out.add(static_cast<double>(s.sync_bytes - s.packed_sync_bytes), {{"encoding", "raw"}});
+  const std::int64_t raw = s.sync_bytes - s.packed_sync_bytes;
+  out.begin(metric::kSyncBytes, "sent to other replicas for sums, on the wire", Type::kCounter);
+  out.add(static_cast<double>(raw), {{"encoding", "raw"}});
   out.add(static_cast<double>(s.packed_sync_bytes), {{"encoding", "packed"}});
+  out.begin(metric::kSyncPayloadBytes, "the same before packing", Type::kCounter);
+  out.add(static_cast<double>(raw), {{"encoding", "raw"}});
+  out.add(static_cast<double>(s.packed_sync_payload), {{"encoding", "packed"}});
   out.begin("weir_sync_group_size", "members of the groups that this replica averaged in",
             Type::kHistogram);
   out.add({.bounds = {s.group_sizes.kBounds.begin(), s.group_sizes.kBounds.end()},

@@ -126,6 +126,7 @@ void Recorder::synchronized(const transport::CollectiveCounters& counters, nanos
   }
   statistics_.sync_bytes = counters.bytes_sent;
   statistics_.packed_sync_bytes = counters.packed_bytes;
+  statistics_.packed_sync_payload = counters.packed_payload;
   const auto senders = static_cast<double>(counters.received.size());
   for (SyncLink& link : statistics_.sync_links) {
     const auto from = counters.received.find(link.from);

@@ -104,8 +104,9 @@ struct Statistics {
   // replica's node, because an average is as slow as its slowest node. 0 = unknown.
   double sync_bytes_per_second = 0;
   std::vector<SyncLink> sync_links;  // of this generation; Exact only
-  // Sent to other replicas for sums, on the wire, in this generation: all, and packed ones.
-  std::int64_t sync_bytes = 0, packed_sync_bytes = 0;
+  // Sent to other replicas for sums, on the wire, in this generation: all, and packed ones; and the
+  // bytes of the sums that were packed.
+  std::int64_t sync_bytes = 0, packed_sync_bytes = 0, packed_sync_payload = 0;
   int replicas = 1;
   int in_flight_peak = 0;  // since this stage was built
   // Kept from the forward to the end of the backward, since this stage was built.

@@ -12,6 +12,8 @@ inline constexpr const char* kReplicaStepSeconds = "weir_replica_step_seconds_to
 inline constexpr const char* kStageOpSeconds = "weir_stage_op_seconds";
 inline constexpr const char* kStep = "weir_step";
 inline constexpr const char* kSyncBusBandwidth = "weir_sync_bus_bandwidth";
+inline constexpr const char* kSyncBytes = "weir_sync_bytes_total";
+inline constexpr const char* kSyncPayloadBytes = "weir_sync_payload_bytes_total";
 inline constexpr const char* kWorkerInfo = "weir_worker_info";
 
 }  // namespace weir::protocol::metric

@@ -100,9 +100,10 @@ struct AllGather {
 };
 
 struct CollectiveCounters {
-  std::int64_t operations = 0;    // completed operations
-  std::int64_t bytes_sent = 0;    // packed ones as they are on the wire
-  std::int64_t packed_bytes = 0;  // of these: contributions in the form of tcp/packed_sums.h
+  std::int64_t operations = 0;      // completed operations
+  std::int64_t bytes_sent = 0;      // packed ones as they are on the wire
+  std::int64_t packed_bytes = 0;    // of these: contributions in the form of tcp/packed_sums.h
+  std::int64_t packed_payload = 0;  // bytes of the doubles that these stand for
   // Time from the moment when all members had begun an operation until it was complete, so that a
   // late member does not look like a slow network. bytes_sent / busy is the bandwidth.
   std::chrono::nanoseconds busy{0};

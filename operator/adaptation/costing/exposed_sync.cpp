@@ -6,14 +6,14 @@
 #include <string>
 #include <utility>
 
+#include "worker/base/packed_below.h"
 #include "worker/base/units.h"
 
 namespace weir::costing {
 namespace {
 
-// Sums are sent as double and results as float; a replica keeps its own segment
-// (worker/engine/README.md).
-constexpr double kBytesOfSum = 3;       // bytes sent per byte of a parameter
+// Bytes sent per byte of a parameter.
+constexpr double kContributions = 2, kResults = 1;
 constexpr std::size_t kMostRanks = 64;  // as in node_bandwidth.cpp, which infers no pairs beyond
 constexpr std::size_t kNeighbours = 4;  // links that a rank reports (worker/engine/statistics.h)
 
@@ -46,7 +46,7 @@ double slowest_rate(const std::vector<std::string>& nodes, const SumLinks& links
 }  // namespace
 
 SumLinks sum_links(const facts::Facts& facts, planner::Cluster cluster) {
-  SumLinks sums{.cluster = std::move(cluster)};
+  SumLinks sums{.cluster = std::move(cluster), .packed_part = facts.estimates.packed_part};
   if (!is_modelled(*facts.plan)) return sums;
   for (const auto* links : {&facts.estimates.sync_links, &facts.estimates.links}) {
     for (const auto& link : *links) {
@@ -75,8 +75,9 @@ std::vector<double> modelled_sums(const schedule::Plan& plan, const planner::Mod
   std::vector<double> sums;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const double rate = slowest_rate(nodes[static_cast<int>(s)], links);
-    const double bytes =
-        kBytesOfSum * (replicas - 1) / replicas * parameter_bytes(plan.stages[s], model);
+    const double part = rate < kPackedBelow ? links.packed_part : 1;
+    const double bytes = (part * kContributions + kResults) * (replicas - 1) / replicas *
+                         parameter_bytes(plan.stages[s], model);
     sums.push_back(rate > 0 ? bytes / rate : 0);
   }
   return sums;

@@ -18,7 +18,8 @@ namespace weir::costing {
 // Rates of the links that sums may use.
 struct SumLinks {
   planner::Cluster cluster;
-  double most = 0;  // bytes per second, upper limit of any link of sums; 0 = unknown
+  double most = 0;         // bytes per second, upper limit of any link of sums; 0 = unknown
+  double packed_part = 1;  // of estimator::Estimates
 };
 // Mean rates over the samples from which a step is predicted, since sums take turns with bursts of
 // other traffic. An unmeasured link has the cluster's rate, limited by `most`; otherwise it would
@@ -26,7 +27,10 @@ struct SumLinks {
 SumLinks sum_links(const facts::Facts& facts, planner::Cluster cluster);
 
 // Seconds of each stage's sum over replicas according to the links,
-//   3 (P-1)/P parameter bytes / slowest link among the replicas.
+//   (2 q + 1) (P-1)/P parameter bytes / slowest link among the replicas:
+// contributions are doubles, of which a link slower than kPackedBelow carries the part q, results
+// are floats, and a replica keeps its own segment (worker/transport/README.md "Sums in fewer
+// bytes").
 // Empty for one replica, for more than 64 ranks, and if replicas average in groups (worker/groups
 // handles slow nodes then).
 std::vector<double> modelled_sums(const schedule::Plan& plan, const planner::Model& model,

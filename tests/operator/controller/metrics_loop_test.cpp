@@ -106,6 +106,24 @@ TEST(MetricsLoop, KeepsSamplesOverARetuneAndDropsThemWithTheGeneration) {
   EXPECT_TRUE(world.loop.estimates("a/j", "u1").sync_links.empty());
 }
 
+TEST(MetricsLoop, RemembersHowSmallPackedSumsWereUnderPlansThatPackNone) {
+  World world;
+  world.answer.freshness = Freshness::kFresh;
+  world.jobs({job("j", "u1", "Initial", 1)});
+  world.tick();
+  EXPECT_EQ(world.loop.estimates("a/j", "u1").packed_part, 1);
+  world.answer.packed_part = 0.6;
+  world.clock.advance(seconds(15));
+  world.tick();
+  EXPECT_EQ(world.loop.estimates("a/j", "u1").packed_part, 0.6);
+
+  world.answer.packed_part.reset();
+  world.jobs({job("j", "u1", "Regroup", 2)});
+  world.clock.advance(seconds(15));
+  world.tick();
+  EXPECT_EQ(world.loop.estimates("a/j", "u1").packed_part, 0.6);
+}
+
 // A job whose newest plan is applied, refused, or being applied.
 std::string settled_job(int revision, int applied, const std::string& replan) {
   return R"({"metadata": {"name": "j", "namespace": "a", "resourceVersion": "1", "uid": "u1"},

@@ -225,6 +225,29 @@ TEST_F(Source, AReplicaWhoseWorkerWasReplacedIsCountedByTheNewOne) {
   EXPECT_EQ(replicas[0].replicas.at(0).steps, 1);
 }
 
+TEST_F(Source, TellsHowSmallPackedSumsAreByTheMedianOfTheWorkers) {
+  job_.pods = {"gpt-a-0", "gpt-a-1", "gpt-a-2"};
+  const auto packed = [&](const std::string& worker, const std::string& value,
+                          const std::string& ns = "team-a") {
+    return counter("packed", worker, "",
+                   "[[" + at(-5) + ",\"0.9\"],[" + at(0) + ",\"" + value + "\"]]", ns);
+  };
+  EXPECT_EQ(fetch().packed_part, std::nullopt);
+  prometheus_.window = matrix({step_series("gpt-a-0"), packed("gpt-a-0", "0.55"),
+                               packed("gpt-a-1", "0.6"), packed("gpt-a-2", "1e9"),
+                               packed("stranger", "0.2"), packed("gpt-a-0", "0.2", "evil")});
+  EXPECT_DOUBLE_EQ(fetch().packed_part.value_or(0), 0.6);
+  for (const auto& [value, part] : {std::pair("1e9", 1.0), {"1e-9", 0.125}}) {
+    prometheus_.window = matrix({step_series("gpt-a-0"), packed("gpt-a-0", value)});
+    EXPECT_DOUBLE_EQ(fetch().packed_part.value_or(0), part);
+  }
+  prometheus_.window = matrix(
+      {step_series("gpt-a-0"), counter("packed", "gpt-a-0", "", "[[" + at(0) + ",\"NaN\"]]")});
+  EXPECT_EQ(fetch().packed_part, std::nullopt) << "0/0: nothing is packed";
+  ASSERT_FALSE(prometheus_.asked.empty());
+  EXPECT_THAT(prometheus_.asked.front().body, HasSubstr("weir_sync_payload_bytes_total"));
+}
+
 TEST_F(Source, DropsForgedSeriesOfAnotherNamespace) {
   prometheus_.window =
       matrix({step_series("gpt-a-0"), series("goodput", "gpt-a-0", "[[" + at(0) + ",\"100\"]]"),

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "worker/base/check.h"
+#include "worker/base/packed_below.h"
 
 namespace weir::transport::tcp {
 namespace {
@@ -20,7 +21,7 @@ constexpr double kMost = 0x1p55;  // of a value in units: seven bytes hold it
 constexpr unsigned kWhole = 8;    // bytes of a double
 
 constexpr std::int64_t kJudged = std::int64_t{1} << 20;  // bytes that are judged together
-constexpr double kBreakEven = 250e6, kHysteresis = 0.2;  // bytes per second
+constexpr double kHysteresis = 0.2;                      // of kPackedBelow
 
 struct Block {
   std::array<std::int64_t, kPackedBlock> units{};
@@ -143,7 +144,7 @@ void PackingRule::measured(std::int64_t bytes, std::chrono::nanoseconds busy) {
   busy_ += busy;
   if (bytes_ < kJudged || busy_.count() <= 0) return;
   const double rate = static_cast<double>(bytes_) / std::chrono::duration<double>(busy_).count();
-  slow_ = rate < kBreakEven * (slow_ ? 1 + kHysteresis : 1 - kHysteresis);
+  slow_ = rate < kPackedBelow * (slow_ ? 1 + kHysteresis : 1 - kHysteresis);
   bytes_ = 0;
   busy_ = {};
 }

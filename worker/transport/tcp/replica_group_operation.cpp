@@ -59,6 +59,8 @@ void ReplicaGroup::begin_reduce(const Pointer& operation) {
     if (length > 0) {
       send(operation, m, ReplicaGroupPhase::kPackedContribution,
            std::span(op.packed_out[m]).first(length));
+      const std::lock_guard lock(mutex_);
+      counters_.packed_payload += static_cast<std::int64_t>(sums.size_bytes());
     } else {
       send(operation, m, ReplicaGroupPhase::kContribution, op.in(m));
     }

@@ -41,6 +41,13 @@ TEST(ExposedSync, IsTheSlowestStagesSumLessWhatStagesBeforeItStillCompute) {
   EXPECT_NEAR(modelled_exposed_sync(plan, model, links, stages), 0.45 - 0.02, 1e-9)
       << "nothing is faster";
 
+  links.packed_part = 0.5;
+  EXPECT_NEAR(modelled_exposed_sync(plan, model, links, stages), 0.3 - 0.02, 1e-9)
+      << "doubles are two thirds of the bytes";
+  links.most = 3e8;  // too fast to be packed
+  links.cluster.default_bytes_per_second = 3e8;
+  EXPECT_NEAR(modelled_exposed_sync(plan, model, links, stages), 0.03 - 0.02, 1e-9);
+
   plan.sync.mode = schedule::SyncMode::kPartial;
   EXPECT_EQ(modelled_exposed_sync(plan, model, links, stages), 0);
   plan.sync.mode = schedule::SyncMode::kExact;

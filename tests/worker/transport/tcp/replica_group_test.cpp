@@ -162,6 +162,9 @@ TEST(ReplicaGroup, SumsTheSameBitsWhoeverPacks) {
     const CollectiveCounters packed = replicas[0].counters(), raw = replicas[1].counters();
     EXPECT_GT(packed.packed_bytes, 0);
     EXPECT_EQ(raw.packed_bytes, 0);
+    EXPECT_EQ(raw.packed_payload, 0);
+    const std::int64_t before = packed.bytes_sent - packed.packed_bytes + packed.packed_payload;
+    EXPECT_NEAR(static_cast<double>(before), static_cast<double>(raw.bytes_sent), 1000);
     EXPECT_LT(static_cast<double>(packed.bytes_sent), 0.85 * static_cast<double>(raw.bytes_sent));
   }
 }
