@@ -84,6 +84,12 @@ std::optional<gate::Measured> compare(const facts::Facts& facts, const Change& c
   Evidence before;
   if (change.previous) before = costing::evidence_of(facts, model, *change.previous);
   if (before.steps < kLeastBefore) before = change.before;
+  // Estimates of links of sums are means over other steps than B's. So they count only where
+  // nothing newer is known: with other ranks.
+  before.conditions.sum_links.clear();
+  if (change.previous && !repartition::same_ranks(*change.previous, *facts.plan)) {
+    before.conditions.sum_links = change.before.conditions.sum_links;
+  }
 
   gate::Measured measured{.after_seconds = after.step_seconds,
                           .before_steps = before.steps,

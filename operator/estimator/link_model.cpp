@@ -65,6 +65,21 @@ RateVectors rates_of(const LinkModelState& state) {
   return vectors;
 }
 
+// With another rank map the same key is a link between other nodes: its rates from before are those
+// of another link. Until the switch, scrapes of the old one still come.
+void forget_other_nodes(std::vector<Scrape>& scrapes, const Scrape& newest) {
+  std::map<LinkKey, const LinkSample*> links;
+  for (const LinkSample& sample : newest.links) links[sample.link] = &sample;
+  for (Scrape& scrape : scrapes) {
+    std::erase_if(scrape.links, [&](const LinkSample& old) {
+      const auto now = links.find(old.link);
+      return now != links.end() &&
+             (old.from_node != now->second->from_node || old.to_node != now->second->to_node);
+    });
+  }
+  std::erase_if(scrapes, [](const Scrape& scrape) { return scrape.links.empty(); });
+}
+
 bool usable(const LinkSample& sample) {
   return std::isfinite(sample.bytes_per_second) && sample.bytes_per_second > 0;
 }
@@ -99,7 +114,9 @@ void add_scrapes(LinkModelState& state, const std::vector<Scrape>& scrapes) {
     Scrape kept{.time = scrape->time, .links = {}};
     std::ranges::copy_if(scrape->links, std::back_inserter(kept.links), usable);
     // A scrape without traffic says nothing about any link, so it is dropped.
-    if (!kept.links.empty()) state.scrapes.push_back(std::move(kept));
+    if (kept.links.empty()) continue;
+    forget_other_nodes(state.scrapes, kept);
+    state.scrapes.push_back(std::move(kept));
   }
   if (state.scrapes.size() > kKeptScrapes) {
     const auto surplus = static_cast<std::ptrdiff_t>(state.scrapes.size() - kKeptScrapes);

@@ -21,7 +21,8 @@ struct LinkModelState {
 };
 
 // Adds the scrapes that are newer than the newest kept one. The caller resets the state when the
-// plan's generation changes, because the links are others then.
+// plan's generation changes, because the links are others then. A sample between other nodes than
+// those kept of its link replaces them.
 void add_scrapes(LinkModelState& state, const std::vector<Scrape>& scrapes);
 Estimates estimates_of(const LinkModelState& state, Freshness source, SystemTime now,
                        std::chrono::seconds stale_after);

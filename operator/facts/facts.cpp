@@ -2,12 +2,56 @@
 #include "operator/facts/facts.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "operator/facts/node_bandwidth.h"
 
 namespace weir::facts {
 namespace {
+
+using Pair = std::pair<std::string, std::string>;  // from, to
+
+constexpr int kNeighbours = 4;  // replicas that a rank reports (worker/engine/statistics.h)
+
+// Pairs of nodes between which the plan in force sends.
+std::set<Pair> used_pairs(const schedule::Plan& plan) {
+  std::map<std::pair<int, int>, std::string> nodes;  // by replica and stage
+  for (const auto& rank : plan.ranks) nodes[{rank.replica, rank.stage}] = rank.node;
+  std::set<Pair> pairs;
+  const auto add = [&](const std::string& from, std::pair<int, int> place) {
+    const auto to = nodes.find(place);
+    if (to != nodes.end() && to->second != from) pairs.emplace(from, to->second);
+  };
+  const int replicas = plan.replica_count();
+  for (const auto& [place, node] : nodes) {
+    const auto [replica, stage] = place;
+    add(node, {replica, stage + 1});
+    add(node, {replica, stage - 1});
+    for (int i = 1; i <= kNeighbours && i < replicas && !schedule::averages(plan); ++i) {
+      add(node, {(replica + replicas - i) % replicas, stage});
+    }
+  }
+  return pairs;
+}
+
+// Links of the plan in force that carry so fast that they have no rate: what they carry comes in
+// one piece. They count as usual. Without them a path that is slow beside them would look like the
+// only one there is.
+void add_untimed(const Facts& facts, std::vector<RememberedLink>& links) {
+  if (!network_known(facts) || facts.plan == nullptr || links.empty()) return;
+  std::set<Pair> known;
+  for (const RememberedLink& link : links) known.emplace(link.from, link.to);
+  planner::Cluster at_start;
+  if (facts.members) add_probed_links(facts.members->links, at_start);
+  const Time time = links.front().time;
+  for (const auto& [from, to] : used_pairs(*facts.plan)) {
+    if (known.contains({from, to})) continue;
+    const double rate = planner::link_between(at_start, from, to).bytes_per_second;
+    links.push_back({from, to, rate, rate, time});
+  }
+}
 
 std::vector<RememberedLink> seen_links(const Facts& facts,
                                        const std::vector<estimator::LinkEstimate>& measured) {
@@ -46,6 +90,7 @@ std::vector<RememberedLink> carrying_links(const Facts& facts) {
   std::vector<RememberedLink> links = seen_links(facts, facts.estimates.sync_links);
   const auto between_stages = seen_links(facts, facts.estimates.links);
   links.insert(links.end(), between_stages.begin(), between_stages.end());  // later ones win
+  add_untimed(facts, links);
   return links;
 }
 

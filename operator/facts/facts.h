@@ -82,7 +82,8 @@ double fastest_link(const estimator::Estimates& estimates);  // of Facts
 // default of a link without a probe. For a link between replicas without a baseline, the rate of
 // the fastest link now.
 double usual_rate(const Facts& facts, const estimator::LinkEstimate& link);
-// Links between stages and between replicas, as far as they carry something between nodes.
+// Links between stages and between replicas, as far as they carry something between nodes; those
+// that are too fast to have a rate have that of the workers' probe.
 std::vector<RememberedLink> carrying_links(const Facts& facts);
 // By stage, the smallest free fraction of a device's memory over all replicas; < 0 = unknown.
 std::vector<double> free_memory(const Facts& facts);

@@ -108,6 +108,19 @@ void take_ranks(const protocol::Segment& segment, const schedule::Plan& plan,
   }
 }
 
+// Takes the links of the plan in force; the estimates may still have those of the plan before.
+void take_sum_links(const facts::Facts& facts, Conditions& conditions) {
+  const auto places = places_of(*facts.plan);
+  for (const auto& link : facts.estimates.sync_links) {
+    const auto from = places.find({link.link.sender, link.link.boundary});
+    const auto to = places.find({link.link.replica, link.link.boundary});
+    const bool in_force = from != places.end() && to != places.end() &&
+                          from->second->node == link.from_node && to->second->node == link.to_node;
+    if (!in_force || link.mean <= 0) continue;
+    conditions.sum_links[{link.from_node, link.to_node}] = std::min(link.mean, kMostRate);
+  }
+}
+
 // The segment of that plan; null if there is none with a number of steps that can be.
 const protocol::Segment* segment_of(const facts::Facts& facts, std::uint32_t revision) {
   if (facts.report == nullptr) return nullptr;
@@ -156,6 +169,7 @@ Evidence evidence_of(const facts::Facts& facts, const planner::Model* model,
                     .step_seconds = segment->step_seconds,
                     .step_error = segment->step_error,
                     .conditions = {}};
+  if (plan.revision == facts.plan->revision) take_sum_links(facts, evidence.conditions);
   if (model == nullptr) return evidence;
   const planner::Cluster cluster = cluster_of(facts);
   const auto costs = planner::costs_of(*model, cluster, plan);
@@ -177,6 +191,7 @@ Evidence estimated(const facts::Facts& facts, const planner::Model* model, doubl
     if (rate <= 0) continue;
     evidence.conditions.links[{link.from_node, link.to_node}] = {.bytes_per_second = rate};
   }
+  take_sum_links(facts, evidence.conditions);
   if (model == nullptr) return evidence;
   const planner::Cluster cluster = cluster_of(facts);
   for (int r = 0; r < facts.plan->replica_count(); ++r) {
@@ -244,19 +259,30 @@ estimator::UsualRates usual_rates(const facts::Facts& facts,
 }
 
 void complete(Conditions& own, const Conditions& other) {
-  for (const auto& [nodes, link] : other.links) own.links.try_emplace(nodes, link);
+  const auto measured = own.links;
+  for (const auto& [nodes, link] : other.links) {
+    const auto [entry, fresh] = own.links.try_emplace(nodes, link);
+    const auto sums = own.sum_links.find(nodes);
+    if (fresh && sums != own.sum_links.end()) entry->second.bytes_per_second = sums->second;
+  }
+  for (const auto& [nodes, rate] : other.sum_links) {
+    if (!measured.contains(nodes)) own.sum_links.try_emplace(nodes, rate);
+  }
   for (const auto& [pod, factors] : other.slowness) own.slowness.try_emplace(pod, factors);
 }
 
 bool covers(const Conditions& conditions, const schedule::Plan& plan) {
   constexpr std::size_t kMostTold = 256;  // links of a segment; the others are quick
   if (conditions.links.size() >= kMostTold) return true;
+  const auto known = [&](const std::pair<std::string, std::string>& nodes) {
+    return conditions.links.contains(nodes) || conditions.sum_links.contains(nodes);
+  };
   const auto places = places_of(plan);
   return std::ranges::all_of(places, [&](const auto& entry) {
     const auto next = places.find({entry.first.first, entry.first.second + 1});
     if (next == places.end()) return true;
     const std::string &here = entry.second->node, &there = next->second->node;
-    return conditions.links.contains({here, there}) && conditions.links.contains({there, here});
+    return known({here, there}) && known({there, here});
   });
 }
 
@@ -266,9 +292,12 @@ double step_under(const Conditions& conditions, const facts::Facts& facts,
   const auto link_of = [&](const std::string& from, const std::string& to,
                            std::int64_t bytes) -> schedule::LinkModel {
     const auto known = conditions.links.find({from, to});
+    const auto of_sums = conditions.sum_links.find({from, to});
     const bool measured = known != conditions.links.end();
-    const double rate =
-        measured ? known->second.bytes_per_second : usual_between(facts, cluster, from, to);
+    const double rate = measured ? known->second.bytes_per_second
+                        : of_sums != conditions.sum_links.end()
+                            ? of_sums->second
+                            : usual_between(facts, cluster, from, to);
     const double latency = measured && known->second.latency_seconds > 0
                                ? known->second.latency_seconds
                                : to_seconds(planner::link_between(cluster, from, to).latency);
@@ -304,7 +333,11 @@ double step_under(const Conditions& conditions, const facts::Facts& facts,
     }
   }
   if (schedule::averages(plan)) return all / paced;
-  return slowest + modelled_exposed_sync(plan, model, sum_links(facts, cluster), longest);
+  SumLinks sums = sum_links(facts, cluster);
+  for (const auto& [nodes, rate] : conditions.sum_links) {
+    sums.cluster.links.push_back({nodes.first, nodes.second, rate, cluster.default_latency});
+  }
+  return slowest + modelled_exposed_sync(plan, model, sums, longest);
 }
 
 }  // namespace weir::costing

@@ -22,6 +22,9 @@ struct Conditions {
   // From node to node. A link of which less than half of the messages could be timed is fast; it
   // has its usual rate.
   std::map<std::pair<std::string, std::string>, Link> links;
+  // Bytes per second of the links that exact sums over replicas used, from node to node. What is a
+  // link of sums under one plan may be one between stages under another.
+  std::map<std::pair<std::string, std::string>, double> sum_links;
   // Times of forward and backward over those of the profile, by pod.
   std::map<std::string, std::pair<double, double>> slowness;
 };
@@ -35,7 +38,7 @@ struct Evidence {
 
 // The segment of this plan in the report: untrusted, so what cannot be is left out. Nothing without
 // a segment of this plan. model: null = its profile is unknown, so the conditions stay unknown,
-// too.
+// too. Links of sums are not in segments: of the plan in force, the estimates tell them.
 Evidence evidence_of(const facts::Facts& facts, const planner::Model* model,
                      const schedule::Plan& plan);
 // Where workers send no segment: of the plan in force, from the estimates of its links and devices.
@@ -51,7 +54,8 @@ estimator::UsualRates usual_rates(const facts::Facts& facts,
                                   const estimator::ContentionState& state,
                                   const estimator::SegmentRates& segment);
 
-// Takes from `other` what `own` does not know.
+// Takes from `other` what `own` does not know. A link whose rate `own` knows from another use is
+// known.
 void complete(Conditions& own, const Conditions& other);
 // Whether all links of the plan are known.
 bool covers(const Conditions& conditions, const schedule::Plan& plan);

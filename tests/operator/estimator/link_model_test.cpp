@@ -48,6 +48,25 @@ TEST(LinkModel, TakesOnlyWhatIsNewerAndSorts) {
   EXPECT_EQ(state.scrapes[4].time, at(4));
 }
 
+// Another rank map: the same place in the plan is a link between other nodes.
+TEST(LinkModel, RatesBetweenOtherNodesAreThoseOfAnotherLink) {
+  LinkModelState state;
+  std::vector<Scrape> before = scrapes(0, 20, 1);
+  for (Scrape& scrape : before) scrape.links.push_back(sample(kLink1, 5));
+  add_scrapes(state, before);
+  std::vector<Scrape> after = scrapes(20, 2, 100);
+  for (Scrape& scrape : after) scrape.links[0].to_node = "c";
+  add_scrapes(state, after);
+
+  const Estimates estimates = estimates_of(state, Freshness::kFresh, at(22), 60s);
+  ASSERT_EQ(estimates.links.size(), 2U);
+  EXPECT_EQ(estimates.links[0].to_node, "c");
+  EXPECT_EQ(estimates.links[0].now, 100);
+  EXPECT_DOUBLE_EQ(estimates.links[0].mean, 100);
+  EXPECT_DOUBLE_EQ(estimates.links[1].mean, 5);
+  EXPECT_TRUE(std::isnan(estimates.rates.rates.at(kLink0).front()));
+}
+
 TEST(LinkModel, AnUnusableRateIsNoSample) {
   LinkModelState state;
   add_scrapes(state, {{at(0), {sample(kLink0, 0), sample(kLink1, std::nan(""))}},

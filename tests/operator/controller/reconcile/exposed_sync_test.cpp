@@ -31,6 +31,7 @@ struct RackJob {
   std::set<std::string> rack;  // of replica 0; all other nodes are the other one's
   double across = kFast;
   bool baselines = true;
+  bool untimed = false;  // what a quick link carries comes in one piece, so it has no rate
 
   explicit RackJob(const std::string& mode = "Auto") {
     world.job.spec.worker_groups[0].count = 2;
@@ -73,6 +74,7 @@ struct RackJob {
     using estimator::Direction;
     const auto add = [&](estimator::LinkKey key, const std::string& from, const std::string& to) {
       const double now = rate(from, to);
+      if (untimed && now == kFast) return;
       estimator::LinkEstimate link{.link = key, .from_node = from, .to_node = to};
       link.now = link.mean = now;
       link.baseline = baselines ? kFast : 0;
@@ -156,6 +158,22 @@ TEST(Roles, APreviousCutThatReturnsIntoGroupsHasEvenShares) {
   ASSERT_FALSE(job.replicas_cross());
   EXPECT_GT(job.world.plan()->revision, revision);
   EXPECT_THAT(job.world.plan()->micro_batches, testing::ElementsAre(8, 8));
+}
+
+// Quick links have no rate, and no link of the new plan has carried anything: the path between the
+// racks limits them all the same.
+TEST(Roles, TakeTheSlowPathForUnmeasuredLinksBetweenTheRacks) {
+  RackJob job;
+  job.untimed = true;
+  job.train(20);
+  job.across = kAcross;
+  job.measure();
+  const double before = job.own_seconds() + job.exposed_sync();
+  for (int i = 0; i < 40 && !job.replicas_cross(); ++i) job.train(1);
+  ASSERT_TRUE(job.replicas_cross());
+  EXPECT_EQ(job.world.plan()->revision, 2) << "at once";
+  const double gain = before / (job.own_seconds() + job.exposed_sync()) - 1;
+  EXPECT_NEAR(job.world.plan()->predicted_gain, gain, gain / 4);
 }
 
 TEST(Roles, LinksThatCarryNothingButSumsAreInStatus) {
