@@ -74,7 +74,7 @@ struct Options {
   std::chrono::nanoseconds rejoin_timeout{std::chrono::seconds(900)};
   std::chrono::nanoseconds progress_deadline{std::chrono::seconds(1800)};
   std::chrono::seconds dead_after{30};
-  transport::tcp::SumEncoding sum_encoding = transport::tcp::SumEncoding::kRaw;
+  transport::tcp::SumEncoding sum_encoding = transport::tcp::SumEncoding::kAuto;
 
   std::string loss_log;
   std::string log_dir;   // of the training log; empty: log of the checkpoint folder, or none

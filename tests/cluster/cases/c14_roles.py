@@ -8,10 +8,10 @@ import lab
 import live
 from lab import check
 
-RATE = "20mbit"        # between the racks, each node's share; the sums of a stage are 1.1 MB a step each way: 0.45 s
+RATE = "20mbit"        # between the racks, each node's share; packed sums of a stage are 0.8 MB a step each way: 0.3 s
 MICRO_BATCHES = 8      # of both replicas: a step computes for 0.3 s. A boundary tensor takes 49 ms at this rate, less than a stage
 FORWARD, BACKWARD = 0.010, 0.020   # seconds of two layers; a stage has four
-SHARE = 0.8            # of the step time before, at most
+SHARE = 0.9            # of the step time before, at most
 COOLDOWN = 90
 LONG = {"test_a_slow_path_between_replicas_becomes_one_between_stages"}
 
@@ -66,6 +66,7 @@ def test_a_slow_path_between_replicas_becomes_one_between_stages(namespace):
     check(after <= SHARE * before, f"a step takes {after:.2f} s, before {before:.2f} s ({note})")
     predicted, measured = live.gains(outcome)
     check(measured >= predicted * 2 / 3, f"less than was promised: {outcome}")
+    check(predicted >= measured / 2, f"for this network less was promised than measured: {outcome}")
     return f"{statistics.median(quiet):.2f} s, racks apart {before:.2f} s, roles changed {after:.2f} s; {note}; {outcome}"
 
 
