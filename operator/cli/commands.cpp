@@ -18,7 +18,10 @@ constexpr int kRefused = 1;
 
 // Events of the core group, which the default role view may read; those of events.k8s.io it may
 // not.
-const kube::Resource kCoreEvents{"", "v1", "events"};
+const kube::Resource& core_events() {
+  static const kube::Resource resource{"", "v1", "events"};
+  return resource;
+}
 
 // One run: the requests of a command, with the errors that a user reads.
 class Run {
@@ -142,7 +145,7 @@ class Run {
                                                       "involvedObject.kind=PipelineJob,"
                                                       "involvedObject.name=" +
                                                       options_.job);
-    const auto answer = session_.client.list(kCoreEvents, ns_, query);
+    const auto answer = session_.client.list(core_events(), ns_, query);
     if (!answer) return std::nullopt;
     auto events = read_events(*answer, job.uid);
     return events ? std::optional(*std::move(events)) : std::nullopt;

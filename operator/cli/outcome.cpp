@@ -112,7 +112,7 @@ std::string difference(const schedule::Plan* previous, const schedule::Plan& pla
     parts.push_back("layers " + cut_of(*previous) + " -> " + cut_of(plan));
   }
   if (previous->replica_count() == plan.replica_count() && !same_places(*previous, plan)) {
-    parts.push_back("other workers");
+    parts.emplace_back("other workers");
   }
   if (previous->sync.mode != plan.sync.mode) {
     parts.push_back(std::string("sync ") + schedule::name(previous->sync.mode) + " -> " +

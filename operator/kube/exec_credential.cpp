@@ -81,7 +81,7 @@ std::vector<std::string> environment_of(const ExecPlugin& plugin) {
   for (char** entry = environ; *entry != nullptr; ++entry) {
     if (!set_by_plugin(*entry)) all.emplace_back(*entry);
   }
-  for (const auto& [name, value] : plugin.env) all.push_back(name + "=" + value);
+  for (const auto& [name, value] : plugin.env) all.emplace_back(name).append("=").append(value);
   all.push_back("KUBERNETES_EXEC_INFO=" + exec_info(plugin));
   return all;
 }

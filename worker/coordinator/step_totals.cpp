@@ -22,8 +22,8 @@ void StepTotals::follow(const schedule::Plan* plan, int incarnation, const std::
   if (k_of_.size() > kRemembered) k_of_.erase(k_of_.begin());
 }
 
-bool StepTotals::complete(const Open& open) const {
-  for (int r = 0; r < plan_->replica_count(); ++r) {
+bool StepTotals::complete(const Open& open, int replicas) const {
+  for (int r = 0; r < replicas; ++r) {
     if (!lost_.contains(r) && !(open.first.contains(r) && open.last.contains(r))) return false;
   }
   return true;
@@ -56,7 +56,7 @@ std::vector<StepTotal> StepTotals::on_status(const protocol::StageStatus& status
   while (!open_.empty()) {
     auto& [step, oldest] = *open_.begin();
     const bool patient = open_.rbegin()->first < step + kPatience;
-    if (patient && !complete(oldest)) break;
+    if (patient && !complete(oldest, plan_->replica_count())) break;
     done.push_back(close(oldest));
     told_ = step;
     open_.erase(open_.begin());

@@ -41,7 +41,7 @@ class StepTotals {
     int losses = 0;
     std::set<int> first, last;  // replicas whose first and last stage have told it
   };
-  bool complete(const Open& open) const;
+  bool complete(const Open& open, int replicas) const;
   static StepTotal close(Open& open);
 
   std::optional<schedule::Plan> plan_;

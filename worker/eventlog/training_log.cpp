@@ -60,7 +60,8 @@ void TrainingLog::run(const std::stop_token& stop) {
     if (!entry) break;
     take(*entry);
   }
-  if (skipped_) write(*std::exchange(skipped_, std::nullopt));  // the last step is always told
+  const auto last = std::exchange(skipped_, std::nullopt);
+  if (last) write(*last);  // the last step is always told
 }
 
 void TrainingLog::take(const Entry& entry) {
