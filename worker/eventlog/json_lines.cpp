@@ -77,7 +77,7 @@ std::optional<std::int64_t> step_of(std::string_view line) {
 Result<std::unique_ptr<JsonLines>> JsonLines::open(const std::string& folder) {
   for (int i = 0; i < kMostNames; ++i) {
     const std::string name = i == 0 ? "metrics.jsonl" : format("metrics-%d.jsonl", i);
-    WEIR_TRY(auto file, AppendFile::open(folder + "/" + name, false));
+    WEIR_TRY(auto file, AppendFile::open(std::string(folder).append("/").append(name), false));
     WEIR_TRY(const bool ours, is_ours(*file));
     if (!ours) continue;
     WEIR_OK(cut_incomplete_line(*file));
