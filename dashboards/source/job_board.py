@@ -252,7 +252,7 @@ def recovery_row():
     none = "This job saves no checkpoint."
     saved = f"and on () (sum({increase('weir_checkpoint_seconds_count')}) > 0)"
     return (
-        stat("Steps since a checkpoint", "What a restart of the whole job would do again.",
+        stat("Steps since a checkpoint", "Done again if the state of a stage is lost with all its workers.",
              [target(f"max({of('weir_step')}) - max({of('weir_checkpoint_last_step')})", "steps")], 4, noValue=none),
         stat("Time of a save", "From the copy of the parameters until a worker's files lie on disk; training goes on meanwhile. Saves in this time.",
              [target(f"histogram_quantile({q}, sum by (le) ({increase('weir_checkpoint_seconds_bucket')})) {saved}", name, instant=True)
@@ -264,9 +264,9 @@ def recovery_row():
         stat("Restarts", "In this time, of one worker or all.", [target(f"sum(max by (reason) ({increase('weir_job_restarts_total')}))", "restarts",
                                                                         instant=True)], 4, decimals=0,
              thresholds=steps(("green", None), ("orange", 1)), noValue="the operator does not tell"),
-        stat("Generations joined", "How often a worker entered a new set of members, cut or map of ranks after its first, in this time: the most of "
-                                   "any worker.",
-             [target(f"max({increase('weir_rejoins_total')})", "joined", instant=True)], 4, decimals=0, noValue="no worker told in this time"),
+        stat("Steps done again", "Steps that were complete and had to be done again after restarts in this time. 0 while another replica holds what "
+                                 "a lost worker held.",
+             [target(f"max({increase('weir_job_lost_steps_total')})", "steps", instant=True)], 4, decimals=0, noValue="the operator does not tell"),
         events("Restarts by cause", "Only causes that happened.", of("weir_job_restarts_total"), "reason", "reason", 24, 7,
                noValue="Nothing restarted in this time."),
     )

@@ -3,6 +3,7 @@
 #include "operator/api/decode.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "operator/api/decode_parts.h"
 #include "operator/api/json_read.h"
@@ -40,6 +41,23 @@ Result<T> decode(const char* kind, std::string_view text, Read&& read) {
   return value;
 }
 
+ContainerEnd decode_end(const std::string& container, const Field& ended) {
+  return {container, ended["exitCode"].integer(), ended["reason"].text(),
+          plain_line(ended["message"].text()), ended["finishedAt"].time()};
+}
+
+// The API server drops the rules where it does not know them.
+void decode_restart_rules(const Field& spec, Pod& pod) {
+  for (const Field& container : spec["containers"].items()) {
+    if (container["name"].text() != "trainer") continue;
+    for (const Field& rule : container["restartPolicyRules"].items()) {
+      const Field codes = rule["exitCodes"];
+      if (rule["action"].text() != "Restart" || codes["operator"].text() != "NotIn") continue;
+      pod.final_exit_codes = codes["values"].integers();
+    }
+  }
+}
+
 void decode_trainer(const Field& status, Pod& pod) {
   for (const Field& container : status["containerStatuses"].items()) {
     pod.containers_seen = true;
@@ -52,6 +70,9 @@ void decode_trainer(const Field& status, Pod& pod) {
       pod.termination_message = plain_line(ended["message"].text());
       pod.ended = ended["finishedAt"].time();
     }
+    pod.container_restarts = container["restartCount"].integer();
+    const Field before = container["lastState"]["terminated"];
+    if (before.present()) pod.last_end = decode_end("trainer", before);
     pod.waiting_reason = state["waiting"]["reason"].text();
     pod.waiting_message = state["waiting"]["message"].text();
     pod.started = ended.present() || state["running"].present();
@@ -64,9 +85,7 @@ void decode_init_containers(const Field& status, Pod& pod) {
     const std::string name = container["name"].text();
     const Field ended = container["state"]["terminated"];
     if (ended.present() && ended["exitCode"].integer() != 0 && !pod.failed_init) {
-      pod.failed_init =
-          ContainerEnd{name, ended["exitCode"].integer(), ended["reason"].text(),
-                       plain_line(ended["message"].text()), ended["finishedAt"].time()};
+      pod.failed_init = decode_end(name, ended);
     }
     const Field waiting = container["state"]["waiting"];
     const std::string reason = waiting["reason"].text();
@@ -84,6 +103,7 @@ Pod read_pod(const Field& root) {
   for (const Field& gate : root["spec"]["schedulingGates"].items()) {
     pod.gates.push_back(gate["name"].text());
   }
+  decode_restart_rules(root["spec"], pod);
   const Field status = root["status"];
   pod.phase = status["phase"].text("Pending");
   pod.reason = status["reason"].text();
@@ -99,6 +119,13 @@ Pod read_pod(const Field& root) {
   return pod;
 }
 
+// 35 for the version "v1.35.4-eks-1"; 0 = it has not this form.
+int minor_of(const std::string& version) {
+  int minor = 0;
+  const bool known = std::sscanf(version.c_str(), "v1.%d.", &minor) == 1;  // NOLINT(cert-err34-c)
+  return known ? minor : 0;
+}
+
 Node read_node(const Field& root) {
   Node node;
   node.meta = decode_meta(root["metadata"]);
@@ -107,6 +134,7 @@ Node read_node(const Field& root) {
     node.taints.push_back({taint["key"].text(), taint["value"].text(), taint["effect"].text()});
   }
   node.allocatable = root["status"]["allocatable"].text_map();
+  node.kubelet_minor = minor_of(root["status"]["nodeInfo"]["kubeletVersion"].text());
   for (const Field& item : root["status"]["conditions"].items()) {
     if (item["type"].text() != "Ready") continue;
     node.ready = item["status"].text() == "True";

@@ -15,7 +15,8 @@ constexpr std::size_t kMostSelector = 4096, kMostReason = 64, kMostNumber = 32, 
 constexpr std::size_t kMostCauses = 32, kMostGroups = 16, kMostGroupName = 12;
 constexpr std::size_t kMostPendingReason = 1024, kMostNodes = 16, kMostNodeReason = 256;
 constexpr std::size_t kMostObjectName = 253, kMostStages = 256, kMostLinks = 16, kMostShares = 256;
-constexpr std::size_t kMostSplit = 128, kMostModelText = 256, kMostFolder = 4096;
+constexpr std::size_t kMostSplit = 128, kMostModelText = 256, kMostFolder = 4096,
+                      kMostRecovery = 1024, kMostRestarted = 4096;
 
 void shorten(std::string& text, std::size_t limit) {
   if (text.size() > limit) text = cut(text, limit);
@@ -64,6 +65,14 @@ void fit(JobStatus& status) {
   for (AvoidedNode& each : status.avoided_nodes) {
     shorten(each.node, kMostObjectName);
     shorten(each.reason, kMostNodeReason);
+  }
+  shorten(status.recovery.container_restarts, kMostRestarted);
+  for (ContainerRestarts& each : status.recovery.container_restarts) {
+    shorten(each.pod_uid, kMostReason);
+  }
+  if (status.recovery.last) {
+    shorten({&status.recovery.last->source, &status.recovery.last->pause_seconds}, kMostNumber);
+    shorten(status.recovery.last->reason, kMostRecovery);
   }
   shorten(status.memory_limits, kMostGroups);
   for (MemoryLimit& each : status.memory_limits) shorten(each.group, kMostGroupName);

@@ -66,6 +66,34 @@ struct RestartCount {  // restarts of one cause; weir_job_restarts_total shows i
   bool operator==(const RestartCount&) const = default;
 };
 
+// Where training went on after a worker was lost.
+struct Recovery {
+  // Peers: what the other workers hold. Checkpoint. Start: step 0.
+  std::string source;
+  std::string reason;  // why it is not Peers
+  std::string pause_seconds;
+  std::int64_t step = 0;
+  std::int64_t lost_steps = 0;  // that were complete, and are done again
+  std::optional<Time> time;
+  bool operator==(const Recovery&) const = default;
+};
+
+// Ends of a trainer that its kubelet has restarted in its pod.
+struct ContainerRestarts {
+  std::string pod_uid;
+  int count = 0;
+  bool operator==(const ContainerRestarts&) const = default;
+};
+
+struct RecoveryStatus {
+  std::int64_t lost_steps = 0;  // of all recoveries; weir_job_lost_steps_total shows it
+  std::optional<Recovery> last;
+  int incarnation = 0;  // of the applied plan: how often its workers have joined again
+  std::vector<ContainerRestarts> container_restarts;
+  std::optional<Time> last_container_end;  // of those that were counted as a restart
+  bool operator==(const RecoveryStatus&) const = default;
+};
+
 // A group that ran out of memory. Later plans keep at most in_flight_cap micro-batches in flight on
 // its stage.
 struct MemoryLimit {
@@ -93,6 +121,7 @@ struct JobStatus {
   std::vector<RestartCount> restart_reasons;
   std::vector<AvoidedNode> avoided_nodes;
   std::vector<MemoryLimit> memory_limits;
+  RecoveryStatus recovery;
   int scheduling_timeouts = 0;           // in a row
   std::optional<Time> scheduling_retry;  // set: all pods are released until then
   std::vector<GroupStatus> worker_groups;

@@ -51,6 +51,11 @@ struct Pod {
   std::string termination_reason, termination_message;  // e.g. "OOMKilled"; one plain line
   std::optional<Time> ended;
   bool started = false;
+  // How often the kubelet has restarted the trainer, how it ended before that, and the exit codes
+  // after which it stays ended. Nothing: it is never restarted.
+  int container_restarts = 0;
+  std::optional<ContainerEnd> last_end;
+  std::optional<std::vector<int>> final_exit_codes;
   // Why the trainer, or an init container before it, waits, e.g. "ErrImagePull".
   std::string waiting_reason, waiting_message;
   std::optional<ContainerEnd> failed_init;  // the first init container that failed
@@ -82,6 +87,7 @@ struct Node {
   bool schedulable = true;
   std::vector<Taint> taints;
   std::map<std::string, std::string> allocatable;  // quantities
+  int kubelet_minor = 0;                           // 35 for v1.35.4; 0 = unknown
   bool ready = true;
   std::optional<Time> ready_since, not_ready_since;  // at most one is set
 };

@@ -111,6 +111,16 @@ json our_env(const PipelineJob& job, const PodInput& input, const WorkerGroup& g
   return env;
 }
 
+// The kubelet restarts the trainer in its pod (KEP-5307). The pod's own policy stays Never, so the
+// other ends end the pod and keep its log.
+void add_restart_rule(const PodInput& input, json& trainer) {
+  if (input.final_exit_codes.empty() || trainer.contains("restartPolicy")) return;
+  trainer["restartPolicy"] = "Never";
+  trainer["restartPolicyRules"] =
+      json::array({{{"action", "Restart"},
+                    {"exitCodes", {{"operator", "NotIn"}, {"values", input.final_exit_codes}}}}});
+}
+
 // Container trainer. Priority: template > group > worker > operator. Variables merge by name,
 // mounts by path.
 json trainer_of(const PipelineJob& job, const PodInput& input, const WorkerGroup& group,
@@ -161,6 +171,7 @@ json trainer_of(const PipelineJob& job, const PodInput& input, const WorkerGroup
   set_if_absent(trainer, "readinessProbe",
                 {{"httpGet", {{"path", "/metrics"}, {"port", 9400}}}, {"periodSeconds", 10}});
   trainer["terminationMessagePolicy"] = "FallbackToLogsOnError";
+  add_restart_rule(input, trainer);
   return trainer;
 }
 

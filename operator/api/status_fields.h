@@ -80,6 +80,25 @@ void fields(const auto& io, Same<MemoryLimit> auto& limit) {
   io("inFlightCap", limit.in_flight_cap);
   io("planChanged", limit.plan_changed);
 }
+void fields(const auto& io, Same<Recovery> auto& recovery) {
+  io.always("source", recovery.source);
+  io("step", recovery.step);
+  io("lostSteps", recovery.lost_steps);
+  io("pauseSeconds", recovery.pause_seconds);
+  io("reason", recovery.reason);
+  io("time", recovery.time);
+}
+void fields(const auto& io, Same<ContainerRestarts> auto& restarts) {
+  io.always("podUid", restarts.pod_uid);
+  io("count", restarts.count);
+}
+void fields(const auto& io, Same<RecoveryStatus> auto& recovery) {
+  io("lostSteps", recovery.lost_steps);
+  io("last", recovery.last);
+  if (io.kReads || recovery.incarnation > 0) io("incarnation", recovery.incarnation);
+  io("containerRestarts", recovery.container_restarts);
+  io("lastContainerEndTime", recovery.last_container_end);
+}
 void fields(const auto& io, Same<JobStatus> auto& status) {
   io("observedGeneration", status.observed_generation);
   io.always("conditions", status.conditions);
@@ -97,6 +116,7 @@ void fields(const auto& io, Same<JobStatus> auto& status) {
   io("restartReasons", status.restart_reasons);
   io("avoidedNodes", status.avoided_nodes);
   io("memoryLimits", status.memory_limits);
+  if (io.kReads || status.recovery != RecoveryStatus{}) io("recovery", status.recovery);
   if (io.kReads || status.suspended_seconds > 0) io("suspendedSeconds", status.suspended_seconds);
   if (io.kReads || status.scheduling_timeouts > 0) {
     io("scheduling.timeouts", status.scheduling_timeouts);

@@ -119,6 +119,10 @@ std::vector<Family> job_families(const std::vector<JobFacts>& jobs, SystemTime n
                Type::kGauge,
                {}};
   Family restarts{"weir_job_restarts_total", "Restarts of the job.", Type::kCounter, {}};
+  Family lost{"weir_job_lost_steps_total",
+              "Complete steps that were done again after lost workers.",
+              Type::kCounter,
+              {}};
   for (const JobFacts& facts : jobs) {
     const api::PipelineJob& job = *facts.job;
     const api::PlanStatus& plan = job.status.plan;
@@ -135,6 +139,7 @@ std::vector<Family> job_families(const std::vector<JobFacts>& jobs, SystemTime n
     for (const auto& [reason, count] : counts) {
       add(restarts, with(labels_of(job), "reason", reason), count);
     }
+    add(lost, labels_of(job), static_cast<double>(job.status.recovery.lost_steps));
     if (plan.revision > 0) {
       add(revision, labels_of(job), static_cast<double>(plan.revision));
       add(applied, labels_of(job), static_cast<double>(plan.applied_revision));
@@ -154,8 +159,8 @@ std::vector<Family> job_families(const std::vector<JobFacts>& jobs, SystemTime n
     }
     add_links(ratio, facts);
   }
-  return {condition, why,     target, revision, applied, k,     step,
-          bound,     trigger, gain,   share,    age,     ratio, restarts};
+  return {condition, why,  target, revision, applied, k,        step, bound,
+          trigger,   gain, share,  age,      ratio,   restarts, lost};
 }
 
 void PlanChanges::count(const api::PipelineJob& job, const std::string& event_reason) {

@@ -53,6 +53,10 @@ class StatusReader {
     for (const nlohmann::json& item : *list) out.push_back(item.is_number() ? item.get<int>() : 0);
   }
   template <class T>
+  void operator()(const char* path, std::optional<T>& out) const {
+    if (const auto* value = at(path); value != nullptr) fields(StatusReader(*value), out.emplace());
+  }
+  template <class T>
   void operator()(const char* path, std::vector<T>& out) const {
     const auto* list = at(path);
     if (list == nullptr || !list->is_array()) return;

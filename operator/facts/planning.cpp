@@ -94,16 +94,22 @@ schedule::Dispatch dispatch_of(const api::JobSpec& spec) {
                                             : schedule::Dispatch::kHint;
 }
 
+const protocol::Member* older_than(const Facts& facts, int plan_version) {
+  if (facts.members == nullptr) return nullptr;
+  for (const auto& member : facts.members->members) {
+    if (member.plan_version < plan_version) return &member;
+  }
+  return nullptr;
+}
+
 std::string why_whole(const Facts& facts, const planner::Model* model) {
   const auto& wanted = facts.spec.schedule;
   if (wanted.split == api::SplitMode::kNever) return "schedule.split is Never";
   if (!schedule::rules_of(family_of(wanted.type)).tuned) return "schedule.type is " + wanted.type;
   if (!wanted.in_flight_caps.empty()) return "schedule.inFlightCaps are fixed";
   if (facts.members == nullptr) return "the workers have not registered";
-  for (const auto& member : facts.members->members) {
-    if (member.plan_version < protocol::kSplitPlanVersion) {
-      return "worker " + member.pod + " reads no plan with split backwards";
-    }
+  if (const auto* old = older_than(facts, protocol::kSplitPlanVersion)) {
+    return "worker " + old->pod + " reads no plan with split backwards";
   }
   const auto splits = [](const planner::Layer& layer) {
     return std::ranges::any_of(layer.times, [](const auto& times) {

@@ -14,6 +14,8 @@ namespace weir::facts {
 
 schedule::Family family_of(const std::string& type);  // type: spec.schedule.type
 schedule::Dispatch dispatch_of(const api::JobSpec& spec);
+// A worker that reads no plan document of this version; null = all read it, or none has registered.
+const protocol::Member* older_than(const Facts& facts, int plan_version);
 // Why plans have whole backwards: the spec, or a worker that reads no plan with split ones, or
 // layers that do not split. "" = they may be split. model: null = unknown.
 std::string why_whole(const Facts& facts, const planner::Model* model);

@@ -197,6 +197,7 @@ operator_app::JobFacts facts() {
   job->meta.namespace_name = "team-a";
   job->meta.uid = "u-1";
   job->status.restart_reasons = {{"Crashed", 2}, {"NodeLost", 1}};
+  job->status.recovery.lost_steps = 41;
   job->status.conditions = {{"Ready", "True", "Running", "", 1, SystemTime{}},
                             {"Degraded", "Unknown", "Starting", "", 1, SystemTime{}}};
   job->status.plan.revision = 7;

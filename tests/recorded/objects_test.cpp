@@ -69,6 +69,16 @@ api::JobStatus status() {
   status.restart_reasons = {{"Crashed", 1}, {"OutOfMemory", 1}};
   status.avoided_nodes = {{"n3", "exit code 82", at(6)}};
   status.memory_limits = {{"gpu", 1, 3, true}};
+  status.recovery = {.lost_steps = 45,
+                     .last = api::Recovery{.source = "Checkpoint",
+                                           .reason = "no worker holds layers 4..7",
+                                           .pause_seconds = "1.25",
+                                           .step = 1800,
+                                           .lost_steps = 41,
+                                           .time = at(8)},
+                     .incarnation = 3,
+                     .container_restarts = {{"u-7", 2}},
+                     .last_container_end = at(9)};
   status.scheduling_timeouts = 2;
   status.scheduling_retry = at(7);
   status.worker_groups = {{"gpu", "no node is free", 4, 3, 2, 1}};

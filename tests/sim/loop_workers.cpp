@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 #include <utility>
 
 namespace weir::sim {
@@ -257,14 +258,15 @@ void SimulatedWorkers::load(schedule::Plan plan) {
   loading_ = true;
   ++life_;
   partial_.stop();
-  const bool moves = plan.state == schedule::StateMove::kMove && !broken_;
+  const bool recovers = plan.state == schedule::StateMove::kRecover && held_by_living();
+  const bool moves = recovers || (plan.state == schedule::StateMove::kMove && !broken_);
   if (!moves) return load_checkpoint(plan, kLoad, kLoad);
   std::map<std::string, double> seconds;  // by node that receives
   std::int64_t bytes = 0;
   for (const auto& to : plan.ranks) {
     const auto& range = plan.stages[static_cast<std::size_t>(to.stage)];
     const auto held = std::ranges::find_if(plan_->ranks, [&](const auto& one) {
-      return one.pod_uid == to.pod_uid && !partial_.lost().contains(one.replica);
+      return one.pod_uid == to.pod_uid && live(one) && !partial_.lost().contains(one.replica);
     });
     for (int layer = range.first; layer <= range.last; ++layer) {
       if (held != plan_->ranks.end()) {
@@ -280,7 +282,7 @@ void SimulatedWorkers::load(schedule::Plan plan) {
   for (const auto& [node, one] : seconds) most = std::max(most, one);
   const double pause = kConnect + most;
   Random chance(mix_seed(seed_ + 1, plan.revision));
-  const bool breaks = chance.uniform() < kBrokenMoves;
+  const bool breaks = chance.uniform() < kBrokenMoves && !recovers;
   agenda_.after(pause, [this, plan, pause, bytes, breaks, life = life_] {
     if (life != life_) return;
     if (breaks) {  // after COMMIT there is no way back: the checkpoint, with the new plan
@@ -290,15 +292,26 @@ void SimulatedWorkers::load(schedule::Plan plan) {
       work_ += (kRejoin + kLoad) * usual_rate_;
       return load_checkpoint(plan, kRejoin + kLoad, kRejoin + kLoad);
     }
-    loaded(plan, pause, bytes);
+    loaded(plan, pause, schedule::StateMove::kMove, bytes);
   });
+}
+
+// Whether the processes that live have every layer at one step. Replicas that average may hold
+// models of their own.
+bool SimulatedWorkers::held_by_living() const {
+  if (!plan_ || schedule::averages(*plan_)) return false;
+  std::set<int> held;
+  for (const auto& one : plan_->ranks) {
+    if (live(one)) held.insert(one.stage);
+  }
+  return std::ssize(held) == plan_->stage_count();
 }
 
 void SimulatedWorkers::load_checkpoint(const schedule::Plan& plan, double after, double pause) {
   agenda_.after(after, [this, plan, pause, life = life_] {
     if (life != life_) return;
     take_checkpoint_step();
-    loaded(plan, pause);
+    loaded(plan, pause, schedule::StateMove::kCheckpoint);
   });
 }
 
@@ -310,7 +323,8 @@ void SimulatedWorkers::take_checkpoint_step() {
   step_ = from;
 }
 
-void SimulatedWorkers::loaded(const schedule::Plan& plan, double pause, std::int64_t moved) {
+void SimulatedWorkers::loaded(const schedule::Plan& plan, double pause, schedule::StateMove state,
+                              std::int64_t moved) {
   loading_ = broken_ = excused_ = false;
   training_ = true;
   committed_.reset();
@@ -326,14 +340,15 @@ void SimulatedWorkers::loaded(const schedule::Plan& plan, double pause, std::int
     pause = std::max(pause, agenda_.now() - *since);  // the way to where all met counts
   }
   partial_.begin_generation(plan, step_);
-  finish(plan.revision, protocol::Outcome::kApplied, "", pause, moved);
+  finish(plan.revision, protocol::Outcome::kApplied, "", pause, moved, state);
   go_on();
   if (next_) begin(*std::exchange(next_, std::nullopt));
 }
 
 void SimulatedWorkers::finish(std::uint32_t revision, protocol::Outcome outcome,
-                              const std::string& reason, double pause, std::int64_t moved) {
-  last_switch_ = protocol::LastSwitch{revision, outcome, step(), pause, reason, moved};
+                              const std::string& reason, double pause, std::int64_t moved,
+                              schedule::StateMove state) {
+  last_switch_ = protocol::LastSwitch{revision, outcome, step(), pause, reason, moved, state};
   told_();
 }
 

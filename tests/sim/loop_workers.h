@@ -97,14 +97,17 @@ class SimulatedWorkers {
   void at_boundary();
   void applied(std::uint32_t revision);
   void load(schedule::Plan plan);
-  void loaded(const schedule::Plan& plan, double pause, std::int64_t moved = 0);
+  void loaded(const schedule::Plan& plan, double pause, schedule::StateMove state,
+              std::int64_t moved = 0);
+  bool held_by_living() const;
   void load_checkpoint(const schedule::Plan& plan, double after, double pause);
   void take_checkpoint_step();
   void break_generation();
   bool goes_on_without(const schedule::RankPlace& rank, bool by_nature);
   void tell_members();
   void finish(std::uint32_t revision, protocol::Outcome outcome, const std::string& reason,
-              double pause = 0, std::int64_t moved = 0);
+              double pause = 0, std::int64_t moved = 0,
+              schedule::StateMove state = schedule::StateMove::kKeep);
   // Training.
   void later(double seconds, void (SimulatedWorkers::*what)());
   void go_on();

@@ -142,10 +142,11 @@ void PlanSwitch::applied(const Members& members, SteadyTime now, Effects& effect
   // Otherwise all replicas have met before the first step of the plan.
   apart_ = schedule::averages(*base_);
   failed_rejoins_ = 0;
-  report(
-      protocol::Outcome::kApplied,
-      attempt_->rejoin ? "joined again, incarnation " + std::to_string(attempt_->incarnation) : "",
-      effects);
+  const bool tells = attempt_->rejoin && attempt_->no_point.empty();
+  report(protocol::Outcome::kApplied,
+         tells ? "joined again, incarnation " + std::to_string(attempt_->incarnation)
+               : attempt_->no_point,
+         effects);
   phase_ = Phase::kIdle;
   attempt_.reset();
   if (next_) {
@@ -318,12 +319,18 @@ void PlanSwitch::rejoin(const Members& members, SteadyTime now, Effects& effects
 
 void PlanSwitch::report(protocol::Outcome outcome, const std::string& reason,
                         Effects& effects) const {
-  effects.finished.push_back({.revision = attempt_->wanted.revision,
-                              .outcome = outcome,
-                              .step = attempt_->first_step.value_or(0),
-                              .pause_seconds = attempt_->pause_seconds,
-                              .reason = reason,
-                              .moved_bytes = attempt_->moved_bytes});
+  protocol::LastSwitch finished{.revision = attempt_->wanted.revision,
+                                .outcome = outcome,
+                                .step = attempt_->first_step.value_or(0),
+                                .pause_seconds = attempt_->pause_seconds,
+                                .reason = reason,
+                                .moved_bytes = attempt_->moved_bytes};
+  if (outcome == protocol::Outcome::kApplied) {
+    finished.state = attempt_->plan.state;
+    finished.repeated_steps = attempt_->repeated_steps;
+    finished.incarnation = attempt_->incarnation;
+  }
+  effects.finished.push_back(std::move(finished));
 }
 
 }  // namespace weir::coordinator

@@ -131,6 +131,7 @@ void PlanSwitch::try_prepare(const Members& members, SteadyTime now, Effects& ef
     return;
   }
   attempt_->plan = *std::move(filled);
+  if (!base_ && runs_already(members)) attempt_->plan.state = schedule::StateMove::kRecover;
   if (attempt_->plan.state == schedule::StateMove::kRecover) {
     const bool lives = base_ && !broken_;
     attempt_->plan.state = lives ? schedule::StateMove::kMove : schedule::StateMove::kKeep;
@@ -204,6 +205,7 @@ void PlanSwitch::decide_state(const Members& members) {
   Attempt& attempt = *attempt_;
   attempt.keeps_state = false;
   attempt.point.reset();
+  attempt.no_point.clear();
   if (attempt.plan.state != schedule::StateMove::kCheckpoint && (broken_ || !base_)) {
     attempt.plan.state = schedule::StateMove::kKeep;
     const auto states = states_of(attempt.plan, members);
@@ -211,9 +213,14 @@ void PlanSwitch::decide_state(const Members& members) {
         std::ranges::any_of(states, [](const MemberState* s) { return s->revision != 0; });
     if (recovers()) {
       const bool starts = attempt.wanted.state == schedule::StateMove::kRecover;
-      if (take_point(members)) return;
+      if (take_point(members)) {
+        attempt.repeated_steps = repeated(members);
+        return;
+      }
       if (broken_ || any_state || checkpoint_step_ >= 0 || starts) {
         attempt.plan.state = schedule::StateMove::kCheckpoint;
+      } else {
+        attempt.no_point.clear();  // a new job
       }
     } else if (can_keep(members)) {
       attempt.keeps_state = true;
@@ -224,6 +231,7 @@ void PlanSwitch::decide_state(const Members& members) {
   }
   const bool loads = attempt.plan.state == schedule::StateMove::kCheckpoint;
   attempt.plan.checkpoint_step = loads ? checkpoint_step_ : -1;
+  attempt.repeated_steps = loads ? repeated(members) : 0;
 }
 
 void PlanSwitch::commit(const Members& members, SteadyTime now, Effects& effects) {

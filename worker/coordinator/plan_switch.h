@@ -87,6 +87,8 @@ class PlanSwitch {
     bool keeps_state = false;  // all ranks are at `step`; nothing is loaded
     std::int64_t step = 0;
     std::optional<RecoveryPoint> point = {};  // the generation starts from what ranks hold there
+    std::string no_point = {};                // why ranks hold no such point, if one was looked for
+    std::int64_t repeated_steps = 0;
     // Time of the next request for what ranks hold, and the end of the wait for it.
     std::optional<SteadyTime> ask_at = {}, asks_until = {};
     std::set<int> waiting;               // workers that have not answered
@@ -114,11 +116,17 @@ class PlanSwitch {
   bool can_keep(const Members& members) const;
   // recover.cpp, after a failure: true while members have yet to tell what they hold.
   bool awaits_inventories(const Members& members, SteadyTime now, Effects& effects);
+  // True if ranks have trained with the plan of the attempt, though this coordinator is new: what
+  // the plan says of the state was done then.
+  bool runs_already(const Members& members) const;
   bool recovers() const;  // the state of the attempt is what ranks hold after a failure
   std::vector<MemberInventory> inventories(const Members& members) const;
   bool told(const MemberState& state) const;
-  // Fills state and holders of the attempt from the recovery point. Returns false without one.
+  // Fills state and holders of the attempt from the recovery point. Returns false without one, or
+  // if the checkpoint is newer.
   bool take_point(const Members& members);
+  // Steps that some rank had done, and that a start from the state of the attempt does again.
+  std::int64_t repeated(const Members& members) const;
   void note_told(const Members& members, bool idle_too);
   // plan_state.cpp, state Move: finds the holders of all layers. Returns a reason if no live rank
   // holds some layer.

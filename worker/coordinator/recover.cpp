@@ -34,6 +34,12 @@ bool PlanSwitch::recovers() const {
   return !schedule::averages(plan) && !apart_;
 }
 
+bool PlanSwitch::runs_already(const Members& members) const {
+  return std::ranges::any_of(members.all(), [&](const auto& entry) {
+    return entry.second.connected() && entry.second.revision == attempt_->plan.revision;
+  });
+}
+
 bool PlanSwitch::told(const MemberState& state) const {
   const auto before = told_before_.find(state.member.worker_index);
   const bool since = before == told_before_.end() || state.told > before->second;
@@ -83,12 +89,28 @@ std::vector<MemberInventory> PlanSwitch::inventories(const Members& members) con
   return list;
 }
 
+std::int64_t PlanSwitch::repeated(const Members& members) const {
+  std::int64_t reached = 0;
+  for (const auto& [index, state] : members.all()) {
+    reached = std::max(reached, state.step);
+    for (const protocol::Held& held : state.inventory.held) reached = std::max(reached, held.step);
+  }
+  const std::int64_t start =
+      attempt_->point ? attempt_->step : std::max<std::int64_t>(checkpoint_step_, 0);
+  return std::max<std::int64_t>(reached - start, 0);
+}
+
 bool PlanSwitch::take_point(const Members& members) {
   Attempt& attempt = *attempt_;
   schedule::Plan& plan = attempt.plan;
-  std::optional<RecoveryPoint> point =
-      recovery_point(inventories(members), plan.stages.back().last + 1);
-  if (!point || point->step < checkpoint_step_) return false;
+  const auto told = inventories(members);
+  const int layer_count = plan.stages.back().last + 1;
+  std::optional<RecoveryPoint> point = recovery_point(told, layer_count);
+  if (!point || point->step < checkpoint_step_) {
+    attempt.no_point = point ? "the checkpoint is newer than what the workers hold"
+                             : why_no_point(told, layer_count);
+    return false;
+  }
   const auto holds = [&](const schedule::RankPlace& rank) {
     const MemberState* const member = members.by_pod(rank.pod);
     const schedule::LayerRange layers = plan.stages[static_cast<std::size_t>(rank.stage)];

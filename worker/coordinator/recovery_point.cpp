@@ -61,4 +61,22 @@ std::optional<RecoveryPoint> recovery_point(std::span<const MemberInventory> mem
   return std::nullopt;
 }
 
+std::string why_no_point(std::span<const MemberInventory> members, int layers) {
+  std::vector<bool> held_layers(static_cast<std::size_t>(layers));
+  for (const auto& [member, inventory] : members) {
+    for (const Held& held : inventory.held) {
+      for (int layer = std::max(0, held.first); layer <= std::min(held.last, layers - 1); ++layer) {
+        held_layers[static_cast<std::size_t>(layer)] = true;
+      }
+    }
+  }
+  const auto lacks = std::ranges::find(held_layers, false);
+  if (lacks == held_layers.end()) return "no step has a holder of every layer";
+  const auto first = lacks - held_layers.begin();
+  const auto last = std::find(lacks, held_layers.end(), true) - held_layers.begin() - 1;
+  return "no worker holds " +
+         (first == last ? "layer " + std::to_string(first)
+                        : "layers " + std::to_string(first) + ".." + std::to_string(last));
+}
+
 }  // namespace weir::coordinator

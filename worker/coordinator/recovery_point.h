@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "worker/protocol/messages.h"
@@ -34,5 +35,8 @@ struct RecoveryPoint {
 // by ranks of one model. A rank with complete gradients counts for the step after its own if
 // another one holds that step and tells the verdict. Nothing if no step has all layers.
 std::optional<RecoveryPoint> recovery_point(std::span<const MemberInventory> members, int layers);
+
+// Why there is none, e.g. "no worker holds layers 4..7".
+std::string why_no_point(std::span<const MemberInventory> members, int layers);
 
 }  // namespace weir::coordinator

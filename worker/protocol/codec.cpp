@@ -101,6 +101,11 @@ void fields(auto& io, Is<LastSwitch> auto& last) {
   io("step", last.step);
   io("pauseSeconds", last.pause_seconds);
   if (io.kReads || last.moved_bytes != 0) io("movedBytes", last.moved_bytes);
+  if (io.kReads || last.state != schedule::StateMove::kKeep) {
+    io.choice("state", last.state, state_names());
+  }
+  if (io.kReads || last.repeated_steps != 0) io("repeatedSteps", last.repeated_steps);
+  if (io.kReads || last.incarnation != 0) io("incarnation", last.incarnation);
   io("reason", last.reason);
 }
 

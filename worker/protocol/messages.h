@@ -15,9 +15,9 @@
 namespace weir::protocol {
 
 constexpr int kProtocolMin = 1, kProtocolMax = 1;  // versions of the protocol of /join
-constexpr int kSplitPlanVersion = 2;               // of plan documents with split backwards
-constexpr int kNewestPlanVersion =
-    kSplitPlanVersion;  // newest plan document that this program reads
+// Versions of plan documents: with split backwards; with state Recover.
+constexpr int kSplitPlanVersion = 2, kRecoverPlanVersion = 3;
+constexpr int kNewestPlanVersion = kRecoverPlanVersion;  // newest one that this program reads
 constexpr int kControlPort = 7070, kDataPort = 7071, kMetricsPort = 9400;
 
 struct RankDevice {
@@ -78,6 +78,10 @@ struct LastSwitch {
   double pause_seconds = 0;
   std::string reason;
   std::int64_t moved_bytes = 0;  // with state Move: bytes over all ranks
+  // Where the state came from; never kRecover, of which the coordinator has made another.
+  schedule::StateMove state = schedule::StateMove::kKeep;
+  std::int64_t repeated_steps = 0;  // that were complete before, and are done again
+  int incarnation = 0;              // counts how often the ranks have joined this plan again
 };
 
 struct MemberReport {

@@ -7,6 +7,8 @@
 
 namespace weir::protocol {
 
+Names<schedule::StateMove, 4> state_names();
+
 void fields(Reader& io, schedule::Plan& plan);
 void fields(Writer& io, const schedule::Plan& plan);
 

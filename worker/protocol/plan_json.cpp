@@ -1,17 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <iterator>
 #include <string>
 
+#include "worker/base/text.h"
 #include "worker/protocol/codec.h"
+#include "worker/protocol/messages.h"
 #include "worker/protocol/plan_fields.h"
 #include "worker/schedule/families.h"
 
 namespace weir::protocol {
 namespace {
 
-// A plan with split backwards has the second version, so that a worker that would run them whole
+// A plan has the lowest version that has its fields, so a worker that would ignore one of them
 // refuses it.
-constexpr const char* kPlanVersion = "weir.dev/plan/v1";
-constexpr const char* kSplitVersion = "weir.dev/plan/v2";
+constexpr const char* kVersions[] = {"weir.dev/plan/v1", "weir.dev/plan/v2", "weir.dev/plan/v3"};
+static_assert(std::size(kVersions) == kNewestPlanVersion);
+
+int version_of(const schedule::Plan& plan) {
+  if (plan.state == schedule::StateMove::kRecover) return kRecoverPlanVersion;
+  return plan.schedule.split ? kSplitPlanVersion : 1;
+}
 
 using schedule::Dispatch;
 using schedule::Family;
@@ -33,8 +42,8 @@ std::vector<std::pair<Family, const char*>> family_names() {
   return out;
 }
 constexpr Dispatch kDispatches[] = {Dispatch::kHint, Dispatch::kStrict};
-constexpr StateMove kMoves[] = {StateMove::kKeep, StateMove::kMove, StateMove::kCheckpoint,
-                                StateMove::kRecover};
+constexpr StateMove kStates[] = {StateMove::kKeep, StateMove::kMove, StateMove::kCheckpoint,
+                                 StateMove::kRecover};
 constexpr SyncMode kSyncModes[] = {SyncMode::kExact, SyncMode::kPartial};
 constexpr Trigger kTriggers[] = {Trigger::kInitial, Trigger::kRetune,  Trigger::kRegroup,
                                  Trigger::kReplace, Trigger::kRestart, Trigger::kResize,
@@ -66,6 +75,10 @@ void fields(auto& io, Is<Inputs> auto& inputs) {
 }
 
 }  // namespace
+
+Names<StateMove, 4> state_names() {
+  return names_of(kStates);
+}
 
 void fields(auto& io, Is<schedule::SyncPolicy> auto& sync) {
   io.choice("mode", sync.mode, names_of(kSyncModes));
@@ -128,7 +141,7 @@ void plain_fields(Io& io, T& plan) {
   io.required("microBatches", plan.micro_batches);
   io("ranks", plan.ranks);
   io("idle", plan.idle);
-  io.choice("state", plan.state, names_of(kMoves));
+  io.choice("state", plan.state, state_names());
   if (Io::kReads || plan.checkpoint_step >= 0) io("checkpointStep", plan.checkpoint_step);
   if (Io::kReads || !plan.holders.empty()) io("holders", plan.holders);
   io("prepareTimeoutSeconds", plan.prepare_timeout_seconds);
@@ -139,13 +152,15 @@ void plain_fields(Io& io, T& plan) {
 void fields(Reader& io, schedule::Plan& plan) {
   std::string version;
   io.required("apiVersion", version);
-  if (io.ok() && version != kPlanVersion && version != kSplitVersion) {
-    return io.fail("apiVersion", "\"" + version + "\" is not known, only " + kPlanVersion +
-                                     " and " + kSplitVersion);
+  const auto known = std::ranges::find(kVersions, version);
+  if (io.ok() && known == std::end(kVersions)) {
+    return io.fail("apiVersion",
+                   "\"" + version + "\" is not known, only " + joined(kVersions, ", "));
   }
   plain_fields(io, plan);
-  if (io.ok() && plan.schedule.split && version != kSplitVersion) {
-    return io.fail("schedule.split", std::string("needs apiVersion ") + kSplitVersion);
+  if (io.ok() && plan.schedule.split && known == std::begin(kVersions)) {
+    return io.fail("schedule.split",
+                   std::string("needs apiVersion ") + kVersions[kSplitPlanVersion - 1]);
   }
 
   std::vector<StageEntry> stages;
@@ -174,7 +189,7 @@ void fields(Reader& io, schedule::Plan& plan) {
 }
 
 void fields(Writer& io, const schedule::Plan& plan) {
-  io("apiVersion", plan.schedule.split ? kSplitVersion : kPlanVersion);
+  io("apiVersion", kVersions[version_of(plan) - 1]);
   plain_fields(io, plan);
   std::vector<StageEntry> stages;
   for (const auto& range : plan.stages) {

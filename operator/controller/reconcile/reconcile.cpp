@@ -218,8 +218,10 @@ void run(View& view, Draft& draft, estimator::Estimates& estimates, bool accepte
   if (handle_release(view, draft)) return show_conditions(view, draft);
   judge_network(view, draft, estimates);
   find_failures(view, draft);
-  if (handle_failures(view, draft) || handle_deadlines(view, draft))
+  if (handle_failures(view, draft) || handle_deadlines(view, draft) ||
+      record_restarts_in_place(view, draft)) {
     return show_report(view, draft);
+  }
   delete_pods(view, draft, accepted);
   // No plan is made if its ConfigMap or the status that names it cannot be written now.
   const bool plans =

@@ -192,7 +192,7 @@ def one_job_with_kills(namespace, name, rng, kills, steps):
     restarting = lab.events(namespace, "Restarting", name)
     check(len(restarting) <= 1, f"{len(restarting)} events Restarting for one death")
     check(not watched.twins, f"workers {watched.twins} had two running pods at a time")
-    check(len(watched.made) == WORKERS + (kills > 1), f"pods ever made: {sorted(watched.made.values())}")
+    check(len(watched.made) == WORKERS, f"pods ever made: {sorted(watched.made.values())}; the kubelet starts the worker again in its pod")
     return moments
 
 
@@ -318,7 +318,7 @@ def test_out_of_memory(namespace):
     wait_condition(namespace, "oom", "Failed", "OutOfMemory")
     failed = lab.condition(lab.job(namespace, "oom"), "Failed")
     check("give it more memory" in failed["message"] and "batch.microBatchSize" in failed["message"], failed["message"])
-    check(len(job_pods(namespace, "oom")) == 2, f"{len(job_pods(namespace, 'oom'))} pods")
+    check("oom-cpu-0-1" in failed["message"], f"not told of a second pod: {failed['message']}")
     show(namespace, "oom", "Failed")
     remove(namespace, "oom")
 

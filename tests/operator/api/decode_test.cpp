@@ -135,6 +135,26 @@ TEST(DecodePod, ReadsTheTrainerOnly) {
   EXPECT_TRUE(pod->started);
 }
 
+TEST(DecodePod, ReadsHowOftenTheKubeletHasStartedTheTrainerAgain) {
+  const auto pod = decode_pod(R"({"spec": {"containers": [
+      {"name": "sidecar", "restartPolicyRules": [
+        {"action": "Restart", "exitCodes": {"operator": "NotIn", "values": [5]}}]},
+      {"name": "trainer", "restartPolicy": "Never", "restartPolicyRules": [
+        {"action": "Restart", "exitCodes": {"operator": "NotIn", "values": [0, 2, 143]}}]}]},
+    "status": {"phase": "Running", "containerStatuses": [
+      {"name": "sidecar", "restartCount": 9},
+      {"name": "trainer", "restartCount": 2, "state": {"running": {}}, "lastState": {"terminated":
+        {"exitCode": 137, "reason": "Error", "finishedAt": "2026-01-01T00:00:00Z"}}}]}})");
+
+  ASSERT_TRUE(pod.ok()) << pod.error().message;
+  EXPECT_EQ(pod->final_exit_codes, (std::vector<int>{0, 2, 143}));
+  EXPECT_EQ(pod->container_restarts, 2);
+  EXPECT_FALSE(pod->exit_code);
+  ASSERT_TRUE(pod->last_end);
+  EXPECT_EQ(pod->last_end->exit_code, 137);
+  EXPECT_EQ(to_rfc3339(pod->last_end->time.value()), "2026-01-01T00:00:00Z");
+}
+
 TEST(DecodePod, KeepsOnePlainLineOfWhatTheTrainerLeft) {
   const auto pod = decode_pod(R"({"status": {"containerStatuses": [{"name": "trainer",
     "state": {"terminated": {"exitCode": 83, "message":
@@ -217,7 +237,8 @@ TEST(NewestWarning, IsTheNewestEventIfThatWarns) {
 TEST(DecodeNode, ReadsTaintsAndSinceWhenItIsNotReady) {
   const auto node = decode_node(R"({"metadata": {"name": "n1"},
     "spec": {"unschedulable": true, "taints": [{"key": "gpu", "value": "a", "effect": "NoSchedule"}]},
-    "status": {"allocatable": {"cpu": "7800m"}, "conditions": [
+    "status": {"nodeInfo": {"kubeletVersion": "v1.35.4-eks-1"},
+      "allocatable": {"cpu": "7800m"}, "conditions": [
       {"type": "DiskPressure", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"},
       {"type": "Ready", "status": "Unknown", "lastTransitionTime": "2026-01-02T00:00:00Z"}]}})");
 
@@ -226,6 +247,9 @@ TEST(DecodeNode, ReadsTaintsAndSinceWhenItIsNotReady) {
   ASSERT_EQ(node->taints.size(), 1U);
   EXPECT_EQ(node->taints[0].effect, "NoSchedule");
   EXPECT_EQ(node->allocatable.at("cpu"), "7800m");
+  EXPECT_EQ(node->kubelet_minor, 35);
+  EXPECT_EQ(decode_node(R"({"status": {"nodeInfo": {"kubeletVersion": "fake"}}})")->kubelet_minor,
+            0);
   EXPECT_FALSE(node->ready);
   ASSERT_TRUE(node->not_ready_since.has_value());
   EXPECT_EQ(to_rfc3339(*node->not_ready_since), "2026-01-02T00:00:00Z");

@@ -114,6 +114,21 @@ TEST(EncodePod, NamesLaterAttemptsButKeepsTheHostname) {
   EXPECT_EQ(pod["metadata"]["labels"]["app.kubernetes.io/component"], "worker");
 }
 
+TEST(EncodePod, LetsTheKubeletStartTheTrainerAgain) {
+  PodInput input = first_pod();
+  input.final_exit_codes = {0, 2, 143};
+  const json trainer = pod_of(plain(), input)["spec"]["containers"][0];
+
+  EXPECT_EQ(trainer["restartPolicy"], "Never");
+  EXPECT_EQ(trainer["restartPolicyRules"], json::parse(R"([{"action": "Restart", "exitCodes":
+                             {"operator": "NotIn", "values": [0, 2, 143]}}])"));
+
+  PipelineJob job = plain();  // who writes a policy decides
+  job.spec.worker_groups[0].template_json = R"({"spec": {"containers": [
+      {"name": "trainer", "image": "i:1", "restartPolicy": "Never"}]}})";
+  EXPECT_FALSE(pod_of(job, input)["spec"]["containers"][0].contains("restartPolicyRules"));
+}
+
 TEST(EncodePod, LetsTheTemplateWinAndMergesByName) {
   const PipelineJob job = job_with(R"({"worker": {"image": "w:1", "args": ["--a"],
       "env": [{"name": "X", "value": "worker"}, {"name": "Y", "value": "worker"}],
@@ -351,6 +366,16 @@ TEST(EncodeStatus, SendsAllFieldsAndReadsBackEqual) {
   status.restart_reasons = {{"Crashed", 1}, {"OutOfMemory", 1}};
   status.avoided_nodes = {{"n3", "exit code 82", Time{std::chrono::seconds(99)}}};
   status.memory_limits = {{"gpu", 0, 3, true}};
+  status.recovery = {.lost_steps = 45,
+                     .last = Recovery{.source = "Checkpoint",
+                                      .reason = "no worker holds layers 4..7",
+                                      .pause_seconds = "1.25",
+                                      .step = 1800,
+                                      .lost_steps = 41,
+                                      .time = Time{std::chrono::seconds(97)}},
+                     .incarnation = 3,
+                     .container_restarts = {{"u-7", 2}},
+                     .last_container_end = Time{std::chrono::seconds(96)}};
   status.scheduling_timeouts = 2;
   status.scheduling_retry = Time{std::chrono::seconds(98)};
 

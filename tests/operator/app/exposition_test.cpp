@@ -14,6 +14,7 @@ JobFacts facts() {
   job->meta.namespace_name = "a";
   job->meta.uid = "u";
   job->status.restart_reasons = {{"Crashed", 2}, {"NodeLost", 1}};
+  job->status.recovery.lost_steps = 41;
   job->status.conditions = {{"Ready", "True", "Running", "", 1, SystemTime{}}};
   job->status.plan.revision = 7;
   job->status.plan.applied_revision = 6;
@@ -64,6 +65,7 @@ TEST(JobFamilies, ShowPlanConditionAndRestarts) {
   EXPECT_EQ(value_of(restarts, "reason", "Crashed"), 2);
   EXPECT_EQ(value_of(restarts, "reason", "NodeLost"), 1);
   EXPECT_EQ(value_of(restarts, "reason", "Replaced"), 0) << "its first one is an increase";
+  EXPECT_EQ(find(families, "weir_job_lost_steps_total")->samples.at(0).value, 41);
   const auto& condition = *find(families, "weir_job_condition");
   EXPECT_EQ(value_of(condition, "status", "True"), 1);
   EXPECT_EQ(value_of(condition, "status", "False"), 0);

@@ -52,6 +52,14 @@ TEST(RecoveryPoint, OfALostRankIsThatOfItsPeer) {
   EXPECT_EQ(point->holders.size(), 3U);
 }
 
+TEST(RecoveryPoint, SaysWhyThereIsNone) {
+  EXPECT_EQ(why_no_point(Inventories{holds(0, 0, 1, 7), holds(1, 3, 3, 7)}, 4),
+            "no worker holds layer 2");
+  EXPECT_EQ(why_no_point(Inventories{holds(0, 0, 0, 7)}, 4), "no worker holds layers 1..3");
+  EXPECT_EQ(why_no_point(Inventories{holds(0, 0, 1, 7), holds(1, 2, 3, 5)}, 4),
+            "no step has a holder of every layer");
+}
+
 TEST(RecoveryPoint, IsNoneWithoutALayer) {
   EXPECT_FALSE(recovery_point(Inventories{holds(0, 0, 1, 7), holds(1, 3, 3, 7)}, 4));
   EXPECT_FALSE(recovery_point(Inventories{holds(0, 0, 1, 7), holds(1, 2, 3, 6)}, 4));

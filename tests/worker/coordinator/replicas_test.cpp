@@ -133,6 +133,12 @@ TEST(PlanSwitchOfReplicas, ANewPodTakesTheStateOfItsPeerWhenAPlanSaysRecover) {
   job.all_ready(2, prepared.incarnation, 4);
   EXPECT_EQ(job.last<protocol::Commit>().at_step, 5) << "the step that was hit";
   EXPECT_GT(job.last<protocol::Commit>().history, 0);
+  job.all_loaded(2, 4);
+  job.all_finish_step(2, 6, 4);
+  ASSERT_EQ(job.finished.size(), 1U);
+  EXPECT_EQ(job.finished[0].state, schedule::StateMove::kMove);
+  EXPECT_EQ(job.finished[0].repeated_steps, 0);
+  EXPECT_EQ(job.finished[0].reason, "");
 }
 
 TEST(PlanSwitchOfReplicas, RecoverFromANewerCheckpointOrWithoutAPeerFromAnyOne) {
@@ -149,6 +155,16 @@ TEST(PlanSwitchOfReplicas, RecoverFromANewerCheckpointOrWithoutAPeerFromAnyOne) 
 
     EXPECT_EQ(job.last<protocol::Prepare>().plan.state, schedule::StateMove::kCheckpoint);
     EXPECT_EQ(job.last<protocol::Prepare>().plan.checkpoint_step, newer ? 6 : 3);
+    const auto incarnation = job.last<protocol::Prepare>().incarnation;
+    job.forget();
+    job.all_ready(2, incarnation, 4);
+    job.all_loaded(2, 4);
+    job.all_finish_step(2, newer ? 7 : 4, 4);
+    ASSERT_EQ(job.finished.size(), 1U);
+    EXPECT_EQ(job.finished[0].state, schedule::StateMove::kCheckpoint);
+    EXPECT_EQ(job.finished[0].repeated_steps, newer ? 0 : 2);
+    EXPECT_EQ(job.finished[0].reason, newer ? "the checkpoint is newer than what the workers hold"
+                                            : "no worker holds layer 1");
   }
 }
 
@@ -194,6 +210,27 @@ TEST(PlanSwitchOfReplicas, RecoverWhatIsHeldIfTheCoordinatorIsNewToRanksThatStil
   }
   job.pass(1ms);
   EXPECT_EQ(job.last<protocol::Prepare>().plan.state, schedule::StateMove::kMove);
+}
+
+// Its container was restarted: the plan, which says Checkpoint, is in force already.
+TEST(PlanSwitchOfReplicas, ANewCoordinatorDoesNotSendRanksBackThatHaveTrainedWithThePlan) {
+  Job trained;
+  World job(0);
+  for (int index = 0; index < 4; ++index) {
+    const bool is_new = index == 0;
+    job.members.hello(++job.last_session,
+                      {.member = member(index),
+                       .revision = is_new ? 0U : 1U,
+                       .step = is_new ? 0 : 5,
+                       .inventory = trained.inventory(index, is_new ? 0 : 1, is_new ? 0 : 5)},
+                      job.now);
+  }
+  auto first = replicated(1, Trigger::kInitial, {4, 4});
+  first.state = schedule::StateMove::kCheckpoint;
+  job.offer(first);
+
+  EXPECT_EQ(job.last<protocol::Prepare>().plan.state, schedule::StateMove::kMove);
+  EXPECT_EQ(of_pods(job.last<protocol::Prepare>().plan.holders), (Ranks{1, 2, 3}));
 }
 
 // The others go on; all meet them again, as soon as all pods are there, with their state.

@@ -79,6 +79,16 @@ TEST(PlanDocument, OfASplitBackwardHasAVersionOfItsOwn) {
   EXPECT_EQ(std::get<Prepare>(*prepare).plan, plan);
 }
 
+TEST(PlanDocument, ThatRecoversHasAVersionOfItsOwn) {
+  schedule::Plan plan = plan_of_two_stages();
+  plan.state = schedule::StateMove::kRecover;
+  EXPECT_THAT(encode_plan(plan), HasSubstr(R"("apiVersion":"weir.dev/plan/v3")"));
+  plan.schedule.split = schedule::Split{.held = {8, 7}, .postponed = {0, 3}};
+  const auto decoded = decode_plan(encode_plan(plan));
+  ASSERT_TRUE(decoded) << decoded.error().message;
+  EXPECT_EQ(*decoded, plan);
+}
+
 TEST(PlanDocument, NamesTheDataPortOnlyWhenItIsUnusual) {
   const std::string json = encode_plan(plan_of_two_stages());
 
@@ -109,9 +119,9 @@ struct Damage {
 TEST(PlanDocument, NamesTheWrongField) {
   const std::string good = encode_plan(plan_of_two_stages());
   for (const Damage& row : std::vector<Damage>{
-           {"weir.dev/plan/v1", "weir.dev/plan/v3",
-            "apiVersion: \"weir.dev/plan/v3\" is not known, only weir.dev/plan/v1 and "
-            "weir.dev/plan/v2"},
+           {"weir.dev/plan/v1", "weir.dev/plan/v4",
+            "apiVersion: \"weir.dev/plan/v4\" is not known, only weir.dev/plan/v1, "
+            "weir.dev/plan/v2, weir.dev/plan/v3"},
            {"\"caps\":[8,4]", "\"caps\":[8,4],\"split\":{\"held\":[8,8],\"postponed\":[0,1]}",
             "schedule.split: needs apiVersion weir.dev/plan/v2"},
            {"\"apiVersion\"", "\"x\"", "apiVersion: missing"},
@@ -338,7 +348,8 @@ TEST(Frames, NameTheWrongField) {
   EXPECT_EQ(error_of(decode_message(R"({"type":"SAVED","step":1,"files":[{"name":3}]})")),
             "files[0].name: 3 is not a text");
   EXPECT_EQ(error_of(decode_message(R"({"type":"PREPARE","plan":{"apiVersion":"v9"}})")),
-            "plan.apiVersion: \"v9\" is not known, only weir.dev/plan/v1 and weir.dev/plan/v2");
+            "plan.apiVersion: \"v9\" is not known, only weir.dev/plan/v1, weir.dev/plan/v2, "
+            "weir.dev/plan/v3");
 }
 
 TEST(SaveMessages, SurviveTheRoundTrip) {

@@ -8,11 +8,14 @@
 namespace weir::reconcile {
 namespace {
 
-Cause cause_of_exit(const api::Pod& pod) {
-  if (pod.termination_reason == "OOMKilled") return Cause::kOutOfMemory;
+constexpr auto kOutOfMemoryReason = "OOMKilled";
+constexpr int kMostEndsInPlace = 2;  // after one more the pod is made again
+
+Cause cause_of_exit(int exit_code, const std::string& reason) {
+  if (reason == kOutOfMemoryReason) return Cause::kOutOfMemory;
   // The kubelet sets this reason if it does not find the container again, as after a reboot.
-  if (pod.termination_reason == "ContainerStatusUnknown") return Cause::kNodeLost;
-  const auto exit = static_cast<protocol::Exit>(*pod.exit_code);
+  if (reason == "ContainerStatusUnknown") return Cause::kNodeLost;
+  const auto exit = static_cast<protocol::Exit>(exit_code);
   const auto found = std::ranges::find(kCauses, exit, &CauseRow::exit);
   const bool known = exit != protocol::Exit::kFinished && found != std::end(kCauses);
   return known ? found->cause : Cause::kCrashed;
@@ -59,14 +62,43 @@ std::string reason_text(const api::Pod& pod) {
   return pod.reason + (message.empty() ? "" : ": " + message);
 }
 
+// The newest end of the trainer; nothing: it has not ended, or its pod has failed without it.
+std::optional<api::ContainerEnd> last_end(const api::Pod& pod) {
+  if (!pod.exit_code) return pod.phase == "Failed" ? std::nullopt : pod.last_end;
+  return api::ContainerEnd{"trainer", *pod.exit_code, pod.termination_reason,
+                           pod.termination_message, pod.ended};
+}
+
+// Whether the pod is made again although its kubelet would restart the trainer, or has: it has
+// ended too often here, or it needs a plan that takes less memory.
+bool given_up(const api::Pod& pod) {
+  if (!pod.final_exit_codes) return false;
+  const auto end = last_end(pod);
+  return ends_in_place(pod) > kMostEndsInPlace || (end && end->reason == kOutOfMemoryReason);
+}
+
+// Whether the kubelet restarts the trainer that has ended just now.
+bool is_restarted(const api::Pod& pod) {
+  return pod.exit_code && pod.final_exit_codes && pod.phase == "Running" && !pod.meta.deleting &&
+         std::ranges::find(*pod.final_exit_codes, *pod.exit_code) == pod.final_exit_codes->end();
+}
+
 }  // namespace
+
+int ends_in_place(const api::Pod& pod) {
+  if (!pod.final_exit_codes) return 0;
+  const bool waits = pod.waiting_reason == "CrashLoopBackOff";
+  return pod.container_restarts + (is_restarted(pod) || waits ? 1 : 0);
+}
 
 bool worker_done(const api::Pod& pod) {
   return pod.exit_code ? *pod.exit_code == 0 : pod.phase == "Succeeded";
 }
 
 bool worker_failed(const api::Pod& pod) {
-  return pod.exit_code ? *pod.exit_code != 0 : pod.phase == "Failed";
+  if (worker_done(pod)) return false;
+  if (given_up(pod)) return true;
+  return pod.exit_code ? !is_restarted(pod) : pod.phase == "Failed";
 }
 
 bool worker_ended(const api::Pod& pod) {
@@ -74,7 +106,7 @@ bool worker_ended(const api::Pod& pod) {
 }
 
 Time ended_at(const api::Pod& pod) {
-  if (pod.ended) return *pod.ended;
+  if (const auto end = last_end(pod); end && end->time) return *end->time;
   if (!pod.exit_code && pod.failed_init && pod.failed_init->time) return *pod.failed_init->time;
   Time newest = pod.meta.created;
   for (const auto& condition : pod.conditions) {
@@ -96,12 +128,11 @@ Time failed_at(const api::Pod& pod) {
 
 Failure failed_worker(const api::Pod& pod) {
   Failure failure;
-  failure.exit_code = pod.exit_code;
   failure.time = failed_at(pod);
-  if (pod.exit_code) {
-    failure.cause = cause_of_exit(pod);
-    failure.text =
-        ended_text(*pod.exit_code, pod.termination_reason, trimmed(pod.termination_message));
+  if (const auto end = last_end(pod)) {
+    failure.exit_code = end->exit_code;
+    failure.cause = cause_of_exit(end->exit_code, end->reason);
+    failure.text = ended_text(end->exit_code, end->reason, trimmed(end->message));
   } else if (pod.failed_init) {
     const api::ContainerEnd& init = *pod.failed_init;
     failure.cause = init.reason == "OOMKilled" ? Cause::kOutOfMemory : Cause::kCrashed;
@@ -118,7 +149,9 @@ Failure failed_worker(const api::Pod& pod) {
   if (over_own_limit(pod)) {
     failure.cause = Cause::kLimitExceeded;
     failure.text = reason_text(pod);
-    if (pod.exit_code) failure.text += " (exit code " + std::to_string(*pod.exit_code) + ")";
+    if (failure.exit_code) {
+      failure.text += " (exit code " + std::to_string(*failure.exit_code) + ")";
+    }
   } else if (disrupted(pod)) {
     failure.cause = Cause::kDisrupted;
     failure.text += ", disrupted";

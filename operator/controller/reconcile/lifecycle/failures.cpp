@@ -15,7 +15,6 @@ bool leaves_its_node(const Draft& draft, const api::Pod& pod) {
   });
 }
 
-constexpr std::chrono::seconds kEpisode{30};  // failures within this time have one cause
 constexpr std::chrono::seconds kEarlySuccess{
     60};  // a worker may end so long before its coordinator
 

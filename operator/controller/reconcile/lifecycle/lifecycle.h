@@ -44,6 +44,9 @@ bool heard_out(const View& view, Draft& draft, const Failure& failure);
 // Worker or Job.
 void record_failure(const View& view, Draft& draft, const Failure& failure,
                     const std::string& scope, Time episode_end);
+// Counts ends of trainers that their kubelets restart. The workers join again by themselves. True =
+// the job has failed: a rule or the budget demands it.
+bool record_restarts_in_place(const View& view, Draft& draft);
 // Records that a worker is made again on another node. This is no failure and uses no budget.
 void record_replacement(const View& view, Draft& draft, const Slot& slot, const std::string& why);
 // Begins a new generation of pods, for a restart, a resume or a release.
@@ -62,13 +65,15 @@ std::optional<std::string> end_unknown(const View& view, const Draft& draft);
 bool worker_done(const api::Pod& pod);
 bool worker_failed(const api::Pod& pod);
 bool worker_ended(const api::Pod& pod);  // done or failed
+// How often the trainer has ended in this pod and was, or is being, restarted there by the kubelet.
+int ends_in_place(const api::Pod& pod);
 // When the worker ended: the trainer's or the init container's own time, else the newest change of
 // a condition, else the pod's creation. It is equal in all passes.
 Time ended_at(const api::Pod& pod);
 // When the failure of this pod began: the earliest of its end, the request to delete it, and its
 // disruption. Facts that become known later have later times, so the answer stays.
 Time failed_at(const api::Pod& pod);
-Failure failed_worker(const api::Pod& pod);  // pod: its worker has failed
+Failure failed_worker(const api::Pod& pod);  // pod: its worker has failed, or ended in place
 
 // Starts (starting.cpp). Why a pod that has a node does not start; "" = no reason is known.
 std::string cannot_start(const View& view, const api::Pod& pod);

@@ -51,6 +51,29 @@ void skip_taken_names(View& view, const std::set<std::string_view>& taken, Slot&
   }
 }
 
+// The exit codes after which a pod stays ended: those that say more than that the process is gone,
+// so that the table of causes or a rule of the user decides about pod, node or job.
+std::vector<int> final_exit_codes(const api::JobSpec& spec) {
+  std::set<int> codes{static_cast<int>(protocol::Exit::kFinished)};
+  for (const CauseRow& cause : kCauses) {
+    if (cause.cause != Cause::kPeerLost) codes.insert(static_cast<int>(cause.exit));
+  }
+  for (const auto& rule : spec.failure_rules) {
+    codes.insert(rule.exit_codes.begin(), rule.exit_codes.end());
+  }
+  return {codes.begin(), codes.end()};
+}
+
+// Kubelets restart single containers from Kubernetes 1.35 on. An API server is never older than
+// its kubelets, so it knows the field, too.
+bool kubelets_restart_containers(const View& view) {
+  constexpr int kSince = 35;
+  const auto& nodes = *view.snapshot.nodes;
+  return !nodes.empty() && std::ranges::all_of(nodes, [](const auto& entry) {
+    return entry.second->kubelet_minor >= kSince;
+  });
+}
+
 api::PodInput input_of(const View& view, const Draft& draft, const Slot& slot,
                        const std::string& pod_group) {
   const Slot& first = view.slots.front();
@@ -71,6 +94,10 @@ api::PodInput input_of(const View& view, const Draft& draft, const Slot& slot,
   input.annotations = std::move(marks.annotations);
   input.scheduler_name = std::move(marks.scheduler_name);
   input.gates = gates_of(view.spec());
+  const bool whole_job = view.spec().restart_scope == api::RestartScope::kJob;
+  if (!whole_job && kubelets_restart_containers(view)) {
+    input.final_exit_codes = final_exit_codes(view.spec());
+  }
   input.queued = view.provider != gang::Provider::kNone;
   return input;
 }

@@ -150,6 +150,34 @@ bool ends_job(const View& view, Draft& draft, const Failure& failure, const Verd
   return true;
 }
 
+std::string restarting_text(const View& view, const Draft& draft, const Failure& failure,
+                            const Verdict& verdict) {
+  const auto& status = draft.status;
+  return "restart " + std::to_string(status.restarts) + " (" + name(failure.cause) +
+         ", budget used " + std::to_string(status.restart_budget_used) + " of " +
+         std::to_string(view.spec().max_restarts) +
+         (verdict.rule.empty() ? "" : ", rule " + verdict.rule) + "): " + failure.text;
+}
+
+// Counts a restart, with its cause and its use of the budget.
+void count_restart(Draft& draft, const Failure& failure, const Verdict& verdict) {
+  draft.status.restarts += 1;
+  if (uses_budget(verdict.reaction)) draft.status.restart_budget_used += 1;
+  count(draft, failure.cause);
+  draft.status.last_restart_reason = name(failure.cause);
+}
+
+// Whether a failure of this time belongs to an episode that has been counted, and in which training
+// has not gone on yet.
+bool counted(const Draft& draft, Time time) {
+  const auto& recovered = draft.status.recovery.last;
+  const auto covers = [&](const std::optional<Time>& last) {
+    const bool trained = last && recovered && recovered->time >= *last && time >= recovered->time;
+    return last && time <= *last + kEpisode && !trained;
+  };
+  return covers(draft.status.recovery.last_container_end) || covers(draft.status.last_restart_time);
+}
+
 }  // namespace
 
 void fail_job(const View& view, Draft& draft, const std::string& reason,
@@ -192,22 +220,44 @@ void record_failure(const View& view, Draft& draft, const Failure& failure,
   if (ends_job(view, draft, failure, verdict)) return;
   auto& status = draft.status;
   status.restart_streak = has_stepped(view, draft) ? 0 : status.restart_streak + 1;
-  status.restarts += 1;
-  if (uses_budget(verdict.reaction)) status.restart_budget_used += 1;
-  count(draft, failure.cause);
-  status.last_restart_reason = name(failure.cause);
+  count_restart(draft, failure, verdict);
   status.last_restart_scope = scope;
   begin_generation(draft, episode_end);
   draft.set("Ready", "False", "Restarting", failure.text);
   draft.set("WorkersReady", "False", "WorkerLost", failure.text);
   if (failure.slot != nullptr) draft.event("Warning", "WorkerLost", failure.text, "Restart");
   if (avoids_node(verdict.reaction)) avoid_node(view, draft, failure);
-  draft.event("Warning", "Restarting",
-              "restart " + std::to_string(status.restarts) + " (" + name(failure.cause) +
-                  ", budget used " + std::to_string(status.restart_budget_used) + " of " +
-                  std::to_string(view.spec().max_restarts) +
-                  (verdict.rule.empty() ? "" : ", rule " + verdict.rule) + "): " + failure.text,
-              "Restart");
+  draft.event("Warning", "Restarting", restarting_text(view, draft, failure, verdict), "Restart");
+}
+
+bool record_restarts_in_place(const View& view, Draft& draft) {
+  auto& recovery = draft.status.recovery;
+  std::vector<api::ContainerRestarts> seen;
+  for (const Slot& slot : view.slots) {
+    if (!slot.pod || worker_failed(*slot.pod)) continue;
+    const std::string& uid = slot.pod->meta.uid;
+    const auto known =
+        std::ranges::find(recovery.container_restarts, uid, &api::ContainerRestarts::pod_uid);
+    const int before = known == recovery.container_restarts.end() ? 0 : known->count;
+    const int ends = std::max(ends_in_place(*slot.pod), before);
+    if (ends > 0) seen.push_back({uid, ends});
+    if (ends == before || !needed(view, slot)) continue;
+    Failure failure = failed_worker(*slot.pod);
+    failure.slot = &slot;
+    failure.text =
+        "pod " + slot.pod->meta.name + ": " + failure.text + "; its container is started again";
+    draft.guarded = true;
+    draft.event("Warning", "WorkerLost", failure.text, "Restart");
+    const Time time = failure.time.value_or(view.now());
+    if (counted(draft, time)) continue;
+    const Verdict verdict = judge(view, failure);
+    if (ends_job(view, draft, failure, verdict)) return true;
+    count_restart(draft, failure, verdict);
+    recovery.last_container_end = time;
+    draft.event("Warning", "Restarting", restarting_text(view, draft, failure, verdict), "Restart");
+  }
+  recovery.container_restarts = std::move(seen);
+  return false;
 }
 
 }  // namespace weir::reconcile

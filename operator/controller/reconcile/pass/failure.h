@@ -2,6 +2,7 @@
 // The slot of a worker, and the failure of a worker or of the job. Private to this room.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +22,8 @@ struct Slot {
   std::shared_ptr<const api::Pod> pod;  // pod of the newest attempt; null = none
   int next_attempt = 0;                 // highest existing attempt + 1
 };
+
+constexpr std::chrono::seconds kEpisode{30};  // failures within this time have one cause
 
 // The reason why a worker or the whole job must start again.
 struct Failure {

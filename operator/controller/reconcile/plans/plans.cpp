@@ -116,6 +116,24 @@ Result<planner::PlanReport> plan_on_known_links(const View& view, const Draft& d
   return best;
 }
 
+// Where the workers take the state of a plan for other members from. A plan that the workers could
+// not take up with the state of others, because some device lacks the memory, say, begins at the
+// checkpoint instead.
+schedule::StateMove state_of_new_plan(const View& view, const facts::Facts& facts,
+                                      Trigger trigger) {
+  using schedule::StateMove;
+  if (trigger == Trigger::kResize) {
+    return move_refused(view) ? StateMove::kCheckpoint : StateMove::kMove;
+  }
+  const bool refused =
+      view.refused && view.newest != nullptr && view.newest->state == StateMove::kRecover &&
+      view.snapshot.report->body.last_switch->outcome == protocol::Outcome::kRefused;
+  const bool recovers = trigger == Trigger::kRestart && !refused &&
+                        facts::older_than(facts, protocol::kRecoverPlanVersion) == nullptr;
+  // Without a checkpoint it begins at step 0.
+  return recovers ? StateMove::kRecover : StateMove::kCheckpoint;
+}
+
 void plan_from_scratch(const View& view, Draft& draft, Trigger trigger) {
   facts::Facts facts = facts_of(view, draft);
   facts.planned_replicas = view.wanted_replicas;
@@ -133,8 +151,7 @@ void plan_from_scratch(const View& view, Draft& draft, Trigger trigger) {
   draft.adaptation = AdaptationState{.memory = std::move(memory)};
   draft.status.regroup_cooldown_seconds = 0;
   Plan plan = std::move(report->plan);
-  plan.state = schedule::StateMove::kCheckpoint;  // without a checkpoint it begins at step 0
-  if (trigger == Trigger::kResize && !move_refused(view)) plan.state = schedule::StateMove::kMove;
+  plan.state = state_of_new_plan(view, facts, trigger);
   plan.sync = shares::first_sync(view.spec(), plan.replica_count());
   limit_caps(facts, plan);
   adopt_plan(view, draft, std::move(plan), trigger, 0);

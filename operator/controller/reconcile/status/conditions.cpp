@@ -123,32 +123,21 @@ void show_workers(const View& view, Draft& draft) {
             "all workers run the current plan" + (idle.empty() ? "" : "; " + idle));
 }
 
-// If a plan begins at step 0 although steps were complete, it found neither a checkpoint nor a live
-// replica. A new coordinator reports step 0 before that, so the completed steps are those in
-// status: of the last report before the restart, or if none was written, the step at which the
-// former plan was applied.
-void report_lost_progress(const View& view, Draft& draft, std::int64_t begins_at) {
-  const std::int64_t lost = std::max(view.job().report.step, draft.status.plan.applied_step);
-  if (begins_at > 0 || lost == 0) return;
-  draft.event("Warning", "ProgressLost",
-              "no checkpoint: training starts again at step 0, and " + std::to_string(lost) +
-                  " completed steps are lost" +
-                  (view.spec().checkpoint_path.empty() ? "; set checkpoint.path to keep them" : ""),
-              "Restart");
-}
-
 // Writes lastSwitch of the report to status: which plan is in force.
 void show_switch(const View& view, Draft& draft) {
   if (!view.snapshot.report || !view.snapshot.report->body.last_switch) return;
   const auto& last = *view.snapshot.report->body.last_switch;
   auto& plan = draft.status.plan;
-  if (last.revision != plan.revision || plan.applied_revision == plan.revision) return;
-  if (last.outcome == protocol::Outcome::kApplied) {
-    report_lost_progress(view, draft, last.step);
+  const bool applied = last.outcome == protocol::Outcome::kApplied;
+  const bool known = plan.applied_revision == plan.revision;
+  if (last.revision != plan.revision) return;
+  if (known && !(applied && last.incarnation > draft.status.recovery.incarnation)) return;
+  if (applied) {
+    show_recovery(view, draft, last);
     plan.applied_revision = plan.revision;
     plan.applied_step = last.step;
     draft.guarded = true;
-    report_resized(view, draft);
+    if (!known) report_resized(view, draft);
     return;
   }
   // The condition shows whether the event was sent.

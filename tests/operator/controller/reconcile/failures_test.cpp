@@ -27,7 +27,7 @@ TEST(Failures, ACrashedWorkerIsReplacedOnceAndTheJobRestarts) {
 
   ASSERT_NE(world.plan(), nullptr);
   EXPECT_EQ(world.plan()->trigger, schedule::Trigger::kRestart);
-  EXPECT_EQ(world.plan()->state, schedule::StateMove::kCheckpoint);
+  EXPECT_EQ(world.plan()->state, schedule::StateMove::kRecover);
   EXPECT_EQ(world.event_count("ProgressLost"), 1);
   EXPECT_EQ(world.job.status.restarts, 1);
   EXPECT_EQ(world.condition("Ready").reason, "Running");

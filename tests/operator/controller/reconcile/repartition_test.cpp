@@ -357,7 +357,7 @@ TEST(Replace, MakesTheWorkerAgainElsewhereAndAvoidsTheNode) {
   EXPECT_EQ(job.world.pods_created, 5);
   job.run();
   EXPECT_EQ(job.world.plan()->trigger, schedule::Trigger::kRestart);
-  EXPECT_EQ(job.world.plan()->state, schedule::StateMove::kCheckpoint);
+  EXPECT_EQ(job.world.plan()->state, schedule::StateMove::kRecover);
   EXPECT_EQ(job.world.pods_created, 5);
 
   job.shape("");

@@ -71,8 +71,9 @@ TEST(Suspend, ResumesFromTheCheckpointWithoutCountingARestart) {
   EXPECT_EQ(world.job.status.suspended_seconds, 600);
   EXPECT_EQ(world.pods_created, 8);
   EXPECT_EQ(world.plan()->trigger, schedule::Trigger::kRestart);
-  EXPECT_EQ(world.plan()->state, schedule::StateMove::kCheckpoint);
+  EXPECT_EQ(world.plan()->state, schedule::StateMove::kRecover);
   EXPECT_EQ(world.event_count("ProgressLost"), 0);
+  EXPECT_EQ(world.event_count("Recovered"), 0) << "nothing was lost";
   EXPECT_EQ(world.event_count("Resumed"), 1);
 }
 

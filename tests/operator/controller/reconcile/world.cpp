@@ -37,8 +37,10 @@ void cut(std::optional<Time>& time) {
 api::JobStatus as_stored(api::JobStatus status) {
   for (auto& condition : status.conditions) cut(condition.since);
   for (auto* time : {&status.start_time, &status.completion_time, &status.last_restart_time,
-                     &status.scheduling_retry, &status.plan.time, &status.retune_last_change})
+                     &status.scheduling_retry, &status.plan.time, &status.retune_last_change,
+                     &status.recovery.last_container_end})
     cut(*time);
+  if (status.recovery.last) cut(status.recovery.last->time);
   for (auto& avoided : status.avoided_nodes) cut(avoided.until);
   return status;
 }
@@ -156,6 +158,7 @@ void World::apply(const Request& request) {
         pod.meta.labels["weir.dev/attempt"] = std::to_string(input.attempt);
         pod.phase = "Pending";
         pod.gates = input.gates;
+        if (!input.final_exit_codes.empty()) pod.final_exit_codes = input.final_exit_codes;
         if (!pod.gates.empty()) {
           pod.conditions.push_back(
               {"PodScheduled", "False", "SchedulingGated", "gated", std::nullopt});
@@ -298,14 +301,38 @@ void World::coordinator_applies() {
   std::int64_t begins = report->body.step;
   const bool reported =
       report->body.last_switch && report->body.last_switch->revision == plan.revision;
+  using schedule::StateMove;
+  protocol::LastSwitch now_in_force{.revision = plan.revision,
+                                    .outcome = protocol::Outcome::kApplied};
+  const bool recovers = plan.state == StateMove::kRecover;
   if (!reported && plan.trigger != schedule::Trigger::kInitial &&
-      plan.state == schedule::StateMove::kCheckpoint) {
+      (plan.state == StateMove::kCheckpoint || (recovers && !layer_without_holder().empty()))) {
+    if (recovers) now_in_force.reason = layer_without_holder();
+    now_in_force.state = StateMove::kCheckpoint;
+    now_in_force.repeated_steps = begins;
     begins = std::max<std::int64_t>(last_checkpoint, 0);
+    now_in_force.repeated_steps = std::max<std::int64_t>(now_in_force.repeated_steps - begins, 0);
     report->body.step = begins + 1;  // Applied is said after the first step with a plan
   }
   report->body.plan_revision = plan.revision;
-  report->body.last_switch =
-      protocol::LastSwitch{plan.revision, protocol::Outcome::kApplied, begins, 0, ""};
+  now_in_force.step = begins;
+  report->body.last_switch = now_in_force;
+}
+
+std::string World::layer_without_holder() const {
+  const auto before =
+      std::ranges::find(plans, report->body.plan_revision, &schedule::Plan::revision);
+  if (before == plans.end()) return "no worker holds layer 0";
+  for (int stage = 0; stage < before->stage_count(); ++stage) {
+    const bool held = std::ranges::any_of(before->ranks, [&](const auto& rank) {
+      return rank.stage == stage && std::ranges::any_of(pods, [&](const api::Pod& pod) {
+               return pod.meta.uid == rank.pod_uid && pod.phase == "Running" && !pod.exit_code;
+             });
+    });
+    const auto layer = before->stages[static_cast<std::size_t>(stage)].first;
+    if (!held) return "no worker holds layer " + std::to_string(layer);
+  }
+  return "";
 }
 
 void World::run() {

@@ -107,6 +107,8 @@ class World {
   void replica_seconds(const std::vector<double>& seconds, int steps_done = 1);
 
  private:
+  // "" if the pods that trained still hold all layers.
+  std::string layer_without_holder() const;
   estimator::ReplicaModelState replica_state_;
   std::map<int, estimator::ReplicaCounter> counters_;
 };
