@@ -18,7 +18,7 @@
 namespace weir::repartition {
 namespace {
 
-constexpr std::int64_t kStateFactor = 3;  // parameters and two moments (worker/engine/state_move.h)
+constexpr double kStateFactor = 3;   // parameters and two moments (worker/engine/state_move.h)
 constexpr double kAssumedPause = 2;  // s, pause of a switch without its transfer, until measured
 constexpr double kSlowDevice = 1.5;  // a device is slow if it takes this factor longer than usual
 constexpr double kDefaultLatencyFactor = 2;  // round trip over latency in one direction
@@ -60,8 +60,9 @@ Transfer transfer_of(const schedule::Plan& from, const schedule::Plan& to,
       }
       if (holders.empty()) continue;
       const auto& holder = *holders[static_cast<std::size_t>(rank.replica) % holders.size()];
+      const planner::Layer& moved = model.layers[static_cast<std::size_t>(layer)];
       const std::int64_t bytes =
-          kStateFactor * model.layers[static_cast<std::size_t>(layer)].parameter_bytes;
+          planner::state_bytes(kStateFactor, moved.parameter_bytes, moved.frozen_bytes);
       const double seconds =
           planner::transfer_seconds(planner::link_between(cluster, holder.node, rank.node), bytes);
       transfer.bytes += bytes;

@@ -20,18 +20,18 @@ namespace weir::reconcile::test {
 constexpr double kSlowPort = 6e5;  // bytes per second: 205 ms a micro-batch
 
 // Twelve equal layers: 30 ms of four samples each, 120 kB at each boundary, 100 kB of parameters.
-inline std::string twelve_layers() {
-  return equal_layers(12, 100'000, 30'720);
+inline std::string twelve_layers(int frozen_bytes = 0) {
+  return equal_layers(12, 100'000, 30'720, frozen_bytes);
 }
 
 struct RepartitionJob {
   World world;
   std::set<std::string> slow_nodes;
 
-  explicit RepartitionJob(const std::string& mode = "Auto") {
+  explicit RepartitionJob(const std::string& mode = "Auto", int frozen_bytes = 0) {
     world.job.spec.stages.reset();
     world.job.spec.profile.source = "ConfigMap";
-    world.profile = ProfileView{twelve_layers(), ""};
+    world.profile = ProfileView{twelve_layers(frozen_bytes), ""};
     world.job.spec.adaptation.mode = mode;
     world.job.spec.adaptation.regroup.cooldown_seconds = 600;
     run();

@@ -103,6 +103,20 @@ TEST(Regroup, ObserveProposesOnce) {
   EXPECT_THAT(proposed, ::testing::ElementsAre(HasSubstr("node " + victim + " idle, moves ")));
 }
 
+TEST(Regroup, MovesFrozenParametersToo) {
+  const auto moved_bytes = [](int frozen_bytes) {
+    Job job("Observe", frozen_bytes);
+    job.train(20);
+    job.shape(job.node_of_stage(1));
+    job.train(20);
+    const auto& candidate = job.world.adaptation.memory.repartition.candidate;
+    return candidate ? static_cast<double>(candidate->moved_bytes) : 0;
+  };
+  ASSERT_GT(moved_bytes(0), 0);
+  // Of a layer the values and two moments that are trained, 300 kB, and what is frozen.
+  EXPECT_DOUBLE_EQ(moved_bytes(600'000) / moved_bytes(0), 3);
+}
+
 // Rates are never the same twice, and a busy network sometimes looks like a slow node.
 TEST(Regroup, HappensOnNoisyLinksAndLeavesOnlyTheSlowNode) {
   for (std::uint64_t seed = 1; seed <= 8; ++seed) {
