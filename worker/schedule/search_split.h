@@ -28,8 +28,9 @@ std::vector<std::vector<int>> held_choices(std::span<const int> caps,
                                            std::span<const HeldLimit> limits);
 
 // The schedule with split backwards that hold at most `held`. It postpones most_postponed or
-// nothing, whichever makes the shorter step; of equal ones nothing. dispatch: the wanted one. sums:
-// as for most_postponed. Cost: two simulated steps.
+// nothing, whichever makes the shorter step if messages come a little later than in the model; of
+// equal ones nothing. dispatch: the wanted one. sums: as for most_postponed. Cost: two simulated
+// steps.
 Schedule with_split(Schedule schedule, std::vector<int> held, Dispatch dispatch, int micro_batches,
                     const PipelineModel& model,
                     std::span<const std::chrono::nanoseconds> sums = {});

@@ -77,6 +77,24 @@ TEST(WithSplit, PostponesOnlyWhatMakesAShorterStep) {
   EXPECT_THAT(same.split->postponed, ElementsAre(0, 0, 0, 0));
 }
 
+// 20 ms a transfer and ops of 10 ms: an idle stage that postpones nothing gets each input at the
+// very end of a W in the model, and just after the start of the next one on real links.
+TEST(WithSplit, DoesNotRestOnArrivalsAtTheEndOfAnOp) {
+  PipelineModel model = pipeline(8);
+  model.forward.assign(7, {.transfer = 20ms});
+  model.backward = model.forward;
+  const Schedule caps = whole({16, 16, 16, 13, 10, 7, 4, 1});
+  const Schedule chosen = with_split(caps, Values(8, 16), Dispatch::kHint, 16, model);
+  Schedule none = chosen;
+  none.split->postponed.assign(8, 0);
+  EXPECT_LE(simulate(none, 16, model)->step, simulate(chosen, 16, model)->step);
+
+  for (LinkModel& link : model.forward) link.transfer += 50us;
+  model.backward = model.forward;
+  EXPECT_GT(simulate(none, 16, model)->step, 800ms);
+  EXPECT_LT(simulate(chosen, 16, model)->step, 755ms);
+}
+
 TEST(WithSplit, LongSumsOverReplicasLeaveNoTimeToPostpone) {
   const Schedule caps = whole({5, 4, 2, 1});
   const std::vector<std::chrono::nanoseconds> sums(4, 1s);
