@@ -15,6 +15,13 @@ bool belongs(const Held& held, std::int64_t history, int replica) {
   return held.replica == replica && (held.history == history || held.pending == history);
 }
 
+void mark(const Held& held, std::vector<bool>& layers) {
+  const int last = std::min(held.last, static_cast<int>(layers.size()) - 1);
+  for (int layer = std::max(0, held.first); layer <= last; ++layer) {
+    layers[static_cast<std::size_t>(layer)] = true;
+  }
+}
+
 // The holders of `step`; nothing if they lack a layer.
 std::optional<RecoveryPoint> point_at(std::span<const MemberInventory> members, int layers,
                                       std::int64_t history, int replica, std::int64_t step) {
@@ -33,9 +40,7 @@ std::optional<RecoveryPoint> point_at(std::span<const MemberInventory> members, 
       const bool follows = point.verdict && held.summed && held.step + 1 == step;
       if (!stands && !follows) continue;
       point.holders.push_back({member, {held.first, held.last}});
-      for (int layer = std::max(0, held.first); layer <= std::min(held.last, layers - 1); ++layer) {
-        held_layers[static_cast<std::size_t>(layer)] = true;
-      }
+      mark(held, held_layers);
     }
   }
   if (std::ranges::find(held_layers, false) != held_layers.end()) return std::nullopt;
@@ -64,11 +69,7 @@ std::optional<RecoveryPoint> recovery_point(std::span<const MemberInventory> mem
 std::string why_no_point(std::span<const MemberInventory> members, int layers) {
   std::vector<bool> held_layers(static_cast<std::size_t>(layers));
   for (const auto& [member, inventory] : members) {
-    for (const Held& held : inventory.held) {
-      for (int layer = std::max(0, held.first); layer <= std::min(held.last, layers - 1); ++layer) {
-        held_layers[static_cast<std::size_t>(layer)] = true;
-      }
-    }
+    for (const Held& held : inventory.held) mark(held, held_layers);
   }
   const auto lacks = std::ranges::find(held_layers, false);
   if (lacks == held_layers.end()) return "no step has a holder of every layer";

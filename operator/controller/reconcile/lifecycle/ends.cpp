@@ -135,7 +135,7 @@ Failure failed_worker(const api::Pod& pod) {
     failure.text = ended_text(end->exit_code, end->reason, trimmed(end->message));
   } else if (pod.failed_init) {
     const api::ContainerEnd& init = *pod.failed_init;
-    failure.cause = init.reason == "OOMKilled" ? Cause::kOutOfMemory : Cause::kCrashed;
+    failure.cause = init.reason == kOutOfMemoryReason ? Cause::kOutOfMemory : Cause::kCrashed;
     failure.text = "init container " + init.container + ": " +
                    ended_text(init.exit_code, init.reason, init.message);
   } else if (!pod.reason.empty()) {

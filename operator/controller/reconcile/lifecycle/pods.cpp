@@ -51,19 +51,6 @@ void skip_taken_names(View& view, const std::set<std::string_view>& taken, Slot&
   }
 }
 
-// The exit codes after which a pod stays ended: those that say more than that the process is gone,
-// so that the table of causes or a rule of the user decides about pod, node or job.
-std::vector<int> final_exit_codes(const api::JobSpec& spec) {
-  std::set<int> codes{static_cast<int>(protocol::Exit::kFinished)};
-  for (const CauseRow& cause : kCauses) {
-    if (cause.cause != Cause::kPeerLost) codes.insert(static_cast<int>(cause.exit));
-  }
-  for (const auto& rule : spec.failure_rules) {
-    codes.insert(rule.exit_codes.begin(), rule.exit_codes.end());
-  }
-  return {codes.begin(), codes.end()};
-}
-
 // Kubelets restart single containers from Kubernetes 1.35 on. An API server is never older than
 // its kubelets, so it knows the field, too.
 bool kubelets_restart_containers(const View& view) {
@@ -72,6 +59,23 @@ bool kubelets_restart_containers(const View& view) {
   return !nodes.empty() && std::ranges::all_of(nodes, [](const auto& entry) {
     return entry.second->kubelet_minor >= kSince;
   });
+}
+
+// The exit codes after which a pod stays ended: those that say more than that the process is gone,
+// so that the table of causes or a rule of the user decides about pod, node or job. Empty: it stays
+// ended after all.
+std::vector<int> final_exit_codes(const View& view) {
+  const api::JobSpec& spec = view.spec();
+  if (spec.restart_scope == api::RestartScope::kJob || !kubelets_restart_containers(view))
+    return {};
+  std::set<int> codes{static_cast<int>(protocol::Exit::kFinished)};
+  for (const CauseRow& cause : kCauses) {
+    if (cause.cause != Cause::kPeerLost) codes.insert(static_cast<int>(cause.exit));
+  }
+  for (const auto& rule : spec.failure_rules) {
+    codes.insert(rule.exit_codes.begin(), rule.exit_codes.end());
+  }
+  return {codes.begin(), codes.end()};
 }
 
 api::PodInput input_of(const View& view, const Draft& draft, const Slot& slot,
@@ -94,10 +98,6 @@ api::PodInput input_of(const View& view, const Draft& draft, const Slot& slot,
   input.annotations = std::move(marks.annotations);
   input.scheduler_name = std::move(marks.scheduler_name);
   input.gates = gates_of(view.spec());
-  const bool whole_job = view.spec().restart_scope == api::RestartScope::kJob;
-  if (!whole_job && kubelets_restart_containers(view)) {
-    input.final_exit_codes = final_exit_codes(view.spec());
-  }
   input.queued = view.provider != gang::Provider::kNone;
   return input;
 }
@@ -257,7 +257,10 @@ void create_pods(const View& view, Draft& draft) {
     }
     create.pods.push_back(input_of(view, draft, slot, pod_group));
   }
-  if (!create.pods.empty()) draft.ask(std::move(create));
+  if (create.pods.empty()) return;
+  const std::vector<int> codes = final_exit_codes(view);
+  for (api::PodInput& pod : create.pods) pod.final_exit_codes = codes;
+  draft.ask(std::move(create));
 }
 
 void delete_pods(const View& view, Draft& draft, bool accepted) {

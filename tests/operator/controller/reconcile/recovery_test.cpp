@@ -167,6 +167,17 @@ void start_again(World& world, const std::string& name) {
   pod.ready = true;
 }
 
+// The workers have joined the plan in force again.
+protocol::LastSwitch& join_again(World& world, schedule::StateMove state, std::int64_t step,
+                                 const std::string& reason) {
+  protocol::LastSwitch& last = *world.report->body.last_switch;
+  last.incarnation = 1;
+  last.state = state;
+  last.step = step;
+  last.reason = reason;
+  return last;
+}
+
 TEST(RestartsInPlace, ArePartOfThePodsOnNewNodesOnly) {
   EXPECT_EQ(on_new_nodes().last_created.front().final_exit_codes,
             (std::vector<int>{0, 2, 42, 81, 82, 83, 84, 85, 143}));
@@ -199,12 +210,8 @@ TEST(RestartsInPlace, CountAsRestartsAndKeepThePod) {
               HasSubstr("pod job-gpu-2: exit code 137; its container is started again"));
   EXPECT_THAT(world.last_note("Restarting"), HasSubstr("restart 1 (Crashed, budget used 1"));
 
-  auto& last = world.report->body.last_switch;
-  last->incarnation = 1;
-  last->state = schedule::StateMove::kMove;
-  last->step = 3;
-  last->pause_seconds = 0.25;
-  last->reason = "joined again, incarnation 1";
+  join_again(world, schedule::StateMove::kMove, 3, "joined again, incarnation 1").pause_seconds =
+      0.25;
   world.settle();
   world.settle();
   EXPECT_THAT(world.last_note("Recovered"),
@@ -218,12 +225,8 @@ TEST(RestartsInPlace, FromTheStartTellWhatIsLost) {
   World world = on_new_nodes();
   end_in_place(world, "job-gpu-2", 1);
   world.settle();
-  auto& last = world.report->body.last_switch;
-  last->incarnation = 1;
-  last->state = schedule::StateMove::kCheckpoint;
-  last->step = 0;
-  last->repeated_steps = 3;
-  last->reason = "no worker holds layer 2";
+  join_again(world, schedule::StateMove::kCheckpoint, 0, "no worker holds layer 2").repeated_steps =
+      3;
   world.settle();
 
   EXPECT_THAT(world.last_note("ProgressLost"), HasSubstr("no worker holds layer 2: training"));
