@@ -191,27 +191,28 @@ def link_row():
 # --- where the time goes ----------------------------------------------------------------------------------------------
 
 OPS = {"F": ("forward", "green"), "B": ("backward", "blue"), "W": ("gradients of weights", "purple"), "O": ("optimizer", "dark-green")}
-CAUSES = {"wait_fwd": ("waits for activations", "yellow"), "wait_bwd": ("waits for gradients", "orange"), "credit": ("waits for a slot of the peer",
-                                                                                                                     "red"),
-          "sync": ("waits for replicas", "dark-red")}
+PARTS = {"forward": ("forward", "green"), "backward": ("backward", "blue"), "weights": ("gradients of weights", "purple"),
+         "optimizer": ("optimizer", "dark-green"), "clip": ("norm of the gradients", "super-light-green"), "data": ("loads data", "light-blue"),
+         "forward_late": ("waits: activations are late", "yellow"), "forward_link": ("waits: link of activations", "semi-dark-yellow"),
+         "gradient_late": ("waits: gradients are late", "orange"), "gradient_link": ("waits: link of gradients", "semi-dark-orange"),
+         "full_wait": ("waits for a slot of the peer", "red"), "sum": ("waits for replicas: sums", "dark-red"),
+         "average": ("waits for replicas: averages", "dark-red"), "note": ("waits for later stages", "light-orange"),
+         "verdict": ("waits for all stages", "light-yellow"), "save": ("copies for a save", "dark-purple"),
+         "switch": ("changes the plan", "dark-blue"), "validation": ("validates", "dark-yellow"), "other": ("other", "#808080")}
 A_STEP = f"(avg({rate('weir_iteration_seconds_count')}) > 0)"
 
 
 def time_row():
-    parts = [target(f"avg by (op) ({rate('weir_stage_op_seconds_sum', stage='$stage')}) / on () group_left () {A_STEP}", "{{op}}"),
-             target(f"avg by (cause) ({rate('weir_stage_idle_seconds_total', stage='$stage')}) / on () group_left () {A_STEP}", "{{cause}}"),
-             target(f"clamp_min(avg({rate('weir_iteration_seconds_sum')}) - sum(avg by (op) ({rate('weir_stage_op_seconds_sum', stage='$stage')})) "
-                    f"- sum(avg by (cause) ({rate('weir_stage_idle_seconds_total', stage='$stage')})), 0) / {A_STEP}", "everything else")]
-    names = [override(name, displayName=text, color={"mode": "fixed", "fixedColor": colour}) for name, (text, colour) in (OPS | CAUSES).items()]
+    parts = [target(f"(avg by (part) ({rate('weir_step_part_seconds_total', stage='$stage')}) > 0) / on () group_left () {A_STEP}", "{{part}}")]
+    names = [override(name, displayName=text, color={"mode": "fixed", "fixedColor": colour}) for name, (text, colour) in PARTS.items()]
     op = {letter: f"sum by (stage) ({rate('weir_stage_op_seconds_sum', op=letter)}) / (sum by (stage) ({rate('weir_stage_op_seconds_count', op=letter)}) > 0)"
           for letter in OPS}
     compute = f"sum by (stage) ({rate('weir_stage_op_seconds_sum')}) / count by (stage) ({of('weir_inflight_peak')})"
     return (
-        lines("A step of stage $stage", "What a worker of the chosen stage does in a step, mean over the replicas; the parts add up to the time of "
-                                        "a step. Waiting for activations or gradients is the bubble of the schedule, "
-              "a slow link, or a slower stage. Everything else: dispatch, loading data, copying for a save.",
-              parts, 14, 11, "s", stacked=True, legend="table", min=0,
-              overrides=[*names, override("everything else", color={"mode": "fixed", "fixedColor": "#808080"})], noValue="no step in this time"),
+        lines("Where a step of stage $stage goes", "What a worker of the chosen stage does from the end of a step to the end of the next one, mean over "
+                                                   "the replicas; the parts add up to that time. Late activations or gradients are the bubble "
+              "of the schedule or a slower stage; link: the wait goes on while the message is on its way.",
+              parts, 14, 11, "s", stacked=True, legend="table", min=0, overrides=names, noValue="no step in this time"),
         bars("Stages that compute most", "Part of its time that a stage computes, mean over the replicas: the largest is the bottleneck, the others "
                                          "wait for it. At most ten.",
              [target(f"topk(10, {compute})", "stage {{stage}}", instant=True)], 10, 11, "percentunit", decimals=1, min=0, max=1,

@@ -116,7 +116,7 @@ class Dashboard(unittest.TestCase):
     def test_shows_what_the_issue_of_a_slow_link_needs(self):
         text = " ".join(query for _, query in queries())
         for name in ("weir_iteration_seconds", "weir_samples_total", "weir_plan_k", "weir_job_plan_revision", "weir_link_bytes_total",
-                     "weir_link_busy_seconds_total", "weir_stage_idle_seconds_total", "weir_loss", "weir_replica_step_seconds_total",
+                     "weir_link_busy_seconds_total", "weir_step_part_seconds_total", "weir_loss", "weir_replica_step_seconds_total",
                      "weir_sync_wait_seconds_total", "weir_sync_group_size_sum", "weir_sync_bus_bandwidth", "weir_sync_staleness"):
             self.assertIn(name, text)
 

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What /metrics says about a link while training: the link's rate, not the peer's lateness.
+// What /metrics says about a link while training: the link's rate, not the peer's lateness; and
+// where the time of a rank goes.
+#include <chrono>
+#include <cmath>
+#include <sstream>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -21,6 +27,23 @@ std::string late_profile() {
             R"([{"samples": 1, "forward": )" + seconds + R"(, "backward": )" + seconds + "}]}}";
   }
   return text + "]}";
+}
+
+double part_of(const std::string& page, const std::string& part) {
+  return metric(page, {"weir_step_part_seconds_total", "part=\"" + part + "\""}).value_or(-1);
+}
+
+// All parts together, and when they were read.
+std::pair<double, std::chrono::steady_clock::time_point> parts_at(int port) {
+  const auto begin = std::chrono::steady_clock::now();
+  std::istringstream page(scrape(port));
+  const auto end = std::chrono::steady_clock::now();
+  double sum = 0;
+  for (std::string line; std::getline(page, line);) {
+    if (!line.starts_with("weir_step_part_seconds_total{")) continue;
+    sum += std::stod(line.substr(line.rfind(' ') + 1));
+  }
+  return {sum, begin + (end - begin) / 2};
 }
 
 TEST(LinkStatistics, DoNotTakeALateReceiverForASlowLink) {
@@ -45,6 +68,40 @@ TEST(LinkStatistics, DoNotTakeALateReceiverForASlowLink) {
   EXPECT_LT(*bytes / *busy, 11e6);  // nor faster than the link
   EXPECT_GT(*credit, 0.2);
   EXPECT_EQ(metric(text, {"weir_worker_info", R"(emulated="true")", R"(device="slow")"}), 1);
+  EXPECT_GT(part_of(text, "gradient_late"), 2 * part_of(text, "gradient_link"));
+}
+
+TEST(PartsOfSteps, TellAWaitForASlowLinkFromALateSender) {
+  // Tensors of 64 KiB, 33 ms at 2 MB/s, and next to no compute.
+  Workers workers({.stages = 2, .micro_batches = 8},
+                  {"--model=mlp", "--seq=64", "--vocab=32", "--steps=1000000", "--pace-rate=2MB"});
+  ASSERT_TRUE(workers.reaches(1, 3)) << workers[0].errors();
+
+  const std::string text = scrape(workers[1].logged("metrics_port").value_or(0));
+
+  EXPECT_GT(part_of(text, "forward_link"), 2 * part_of(text, "forward_late"));
+  EXPECT_GT(part_of(text, "forward_link"), 0.5);
+}
+
+TEST(PartsOfSteps, OfARankAddUpToTheTimeThatPasses) {
+  Workers workers({.stages = 2, .shares = {2, 2}},
+                  {"--model=mlp", "--seq=8", "--vocab=32", "--steps=1000000"});
+  for (int rank = 0; rank < workers.count(); ++rank) {
+    ASSERT_TRUE(workers.reaches(rank, 3)) << workers[0].errors();
+  }
+  for (int rank = 0; rank < workers.count(); ++rank) {
+    const int port = workers[rank].logged("metrics_port").value_or(0);
+    // Of a page that took long nobody knows when it was made.
+    for (int attempt = 0;; ++attempt) {
+      const auto [first, begin] = parts_at(port);
+      std::this_thread::sleep_for(std::chrono::seconds(1));
+      const auto [second, end] = parts_at(port);
+      const double passed = std::chrono::duration<double>(end - begin).count();
+      const double off = std::abs(second - first - passed);
+      if (off < 0.01 * passed) break;
+      ASSERT_LT(attempt, 10) << "rank " << rank << ": " << second - first << " of " << passed;
+    }
+  }
 }
 
 TEST(Metrics, OfAStageHaveTheDocumentedNames) {

@@ -70,10 +70,10 @@ engine::Statistics statistics() {
   recorder.backward_done(6ms, 4096);
   recorder.weights_done(2ms);
   recorder.optimizer_done(1ms);
-  recorder.idle(engine::IdleCause::kWaitForward, 500ms);
-  recorder.idle(engine::IdleCause::kWaitBackward, 750ms);
-  recorder.idle(engine::IdleCause::kCredit, 2s);
-  recorder.idle(engine::IdleCause::kSync, 125ms);
+  recorder.booked(protocol::StepPart::kForwardLate, 500ms);
+  recorder.booked(protocol::StepPart::kGradientLate, 750ms);
+  recorder.booked(protocol::StepPart::kFullWait, 2s);
+  recorder.booked(protocol::StepPart::kSum, 125ms);
   transport::CollectiveCounters counters{.bytes_sent = 3000, .busy = 3us};
   counters.received[0] = {.bytes = 9, .counted_bytes = 9, .busy = 3s};
   recorder.synchronized(counters, 500ms);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <initializer_list>
 #include <utility>
 
 #include "worker/base/units.h"
@@ -139,11 +140,25 @@ void add_stage(Builder& out, const Statistics& s) {
   out.add(histogram_of(s.backward), {{"stage", stage}, {"op", "B"}});
   if (s.weights.sum > 0) out.add(histogram_of(s.weights), {{"stage", stage}, {"op", "W"}});
   out.add(histogram_of(s.optimizer), {{"stage", stage}, {"op", "O"}});
+  using protocol::StepPart;
   out.begin("weir_stage_idle_seconds_total", "waiting, by cause", Type::kCounter);
-  out.add(s.wait_forward_seconds, {{"stage", stage}, {"cause", "wait_fwd"}});
-  out.add(s.wait_backward_seconds, {{"stage", stage}, {"cause", "wait_bwd"}});
-  out.add(s.credit_seconds, {{"stage", stage}, {"cause", "credit"}});
+  const auto waits = [&](std::initializer_list<StepPart> parts) {
+    double seconds = 0;
+    for (const StepPart part : parts) seconds += s.seconds_of(part);
+    return seconds;
+  };
+  out.add(waits({StepPart::kForwardLate, StepPart::kForwardLink, StepPart::kVerdict}),
+          {{"stage", stage}, {"cause", "wait_fwd"}});
+  out.add(waits({StepPart::kGradientLate, StepPart::kGradientLink, StepPart::kNote}),
+          {{"stage", stage}, {"cause", "wait_bwd"}});
+  out.add(s.seconds_of(StepPart::kFullWait), {{"stage", stage}, {"cause", "credit"}});
   out.add(s.sync_seconds, {{"stage", stage}, {"cause", "sync"}});
+  out.begin("weir_step_part_seconds_total",
+            "all time of the engine, by what it did; the parts of a step add up to its time",
+            Type::kCounter);
+  for (std::size_t i = 0; i < protocol::kStepParts; ++i) {
+    out.add(s.part_seconds[i], {{"stage", stage}, {"part", protocol::kStepPartNames[i]}});
+  }
   out.gauge("weir_inflight_peak", "most micro-batches in flight since the stage was built",
             s.in_flight_peak, {{"stage", stage}});
   out.gauge("weir_activation_bytes_peak",

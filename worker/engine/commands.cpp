@@ -186,6 +186,7 @@ void Engine::adopt(const Prepared& next) {
             {"schedule", name(generation_->current.plan.schedule.family)},
             {"k", generation_->current.plan.schedule.k}});
   if (pending_ && pending_->commit.revision <= revision) end_pending("");
+  stopwatch_.lap(StepPart::kSwitch);
 }
 
 std::uint32_t Engine::due_epoch() const {
@@ -214,14 +215,16 @@ Status Engine::begin_with_header(const std::stop_token& stop) {
     }
   } else {
     WEIR_OK(links.expect_header());
+    stopwatch_.lap(StepPart::kOther);
     const StepParts waiting = step_parts(parts_.dataset, [this] {
       take_letters();
       return (!leaving() || one_more_step()) && !leave_is_over() && !lost_ && !switch_due();
     });
-    const SteadyTime since = parts_.clock.now();
+    const SteadyTime since = stopwatch_.last();
     std::optional<StepHeaderBytes> bytes = links.take_header();
     for (; !bytes; bytes = links.take_header()) WEIR_OK(wait_for_peer(waiting, since, stop));
-    recorder_.idle(IdleCause::kWaitForward, parts_.clock.now() - since);
+    stopwatch_.wait_lap(false, true);
+    stopwatch_.settle(true, links.header_transfer());
     WEIR_OK(accept_header(*bytes));
   }
   if (!links.last()) {

@@ -37,7 +37,8 @@ Engine::Engine(Options options, Parts parts, Callbacks callbacks)
     : options_(std::move(options)),
       parts_(std::move(parts)),
       callbacks_(std::move(callbacks)),
-      mailbox_(callbacks_.send) {}
+      mailbox_(callbacks_.send),
+      stopwatch_(parts_.clock, recorder_) {}
 
 Engine::~Engine() = default;
 
@@ -78,6 +79,7 @@ Ending Engine::run(const std::stop_token& stop) {
     }
     if (switch_due()) {
       if (std::optional<Ending> ending = enter_generation(stop)) return *std::move(ending);
+      stopwatch_.lap(StepPart::kSwitch);
     } else if (generation_ && generation_->trains()) {
       const bool last = step_ >= options_.total_steps;
       std::optional<Ending> ending = holds() ? hold(stop)
@@ -86,6 +88,7 @@ Ending Engine::run(const std::stop_token& stop) {
       if (ending) return *std::move(ending);
     } else {
       await_letter(stop);
+      stopwatch_.lap(StepPart::kSwitch);
     }
   }
 }
@@ -133,6 +136,7 @@ StepParts Engine::step_parts(const data::Dataset& dataset, std::function<bool()>
           .links = *generation_->links,
           .dataset = dataset,
           .recorder = recorder_,
+          .stopwatch = stopwatch_,
           .clock = parts_.clock,
           .sequence = parts_.model.options.sequence,
           .progress_deadline = options_.progress_deadline,
@@ -210,6 +214,8 @@ void Engine::count_step(StepRecord& record) {
   skipped_in_row_ = record.skipped ? skipped_in_row_ + 1 : 0;
   record.skipped_in_row = skipped_in_row_;
   save_if_due();
+  stopwatch_.lap(StepPart::kOther);
+  record.parts = stopwatch_.take();
   if (callbacks_.step_done) callbacks_.step_done(record);
 }
 
@@ -233,8 +239,9 @@ std::optional<Ending> Engine::validate(const std::stop_token& stop) {
   const ValidationOrder order{.plan = generation.current.plan,
                               .samples = options_.validation.samples,
                               .header_follows = step_ < options_.total_steps};
-  const SteadyTime start = parts_.clock.now();
+  stopwatch_.lap(StepPart::kOther);
   const Result<double> loss = run_validation(parts, order, stop);
+  const std::chrono::nanoseconds took = stopwatch_.lap(StepPart::kValidation);
   if (!loss) {
     if (loss.error().code == Code::kCancelled && switch_due()) return enter_generation(stop);
     generation.broken = true;  // messages left on its links belong to no step
@@ -242,7 +249,7 @@ std::optional<Ending> Engine::validate(const std::stop_token& stop) {
   }
   validated_ = step_;
   interrupted_ = true;
-  recorder_.validated(step_, *loss, parts_.clock.now() - start);
+  recorder_.validated(step_, *loss, took);
   const bool tells = callbacks_.validated && generation.links->last();
   if (tells) callbacks_.validated(generation.place.replica, step_, *loss);
   return std::nullopt;

@@ -21,6 +21,7 @@
 #include "worker/engine/holding.h"
 #include "worker/engine/mailbox.h"
 #include "worker/engine/statistics.h"
+#include "worker/engine/stopwatch.h"
 #include "worker/stage/stage.h"
 #include "worker/transport/communicator.h"
 #include "worker/transport/state_exchange.h"
@@ -149,6 +150,7 @@ class Engine {
   std::atomic<std::int64_t> leave_saved_at_{0};  // the same for leave_saved()
 
   // Engine thread only, from here on.
+  Stopwatch stopwatch_;
   std::vector<Prepared> prepared_;
   std::optional<Pending> pending_;
   std::uint32_t agreed_epoch_ = 0;  // all replicas change to it before the next step; 0 = none

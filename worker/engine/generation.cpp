@@ -53,6 +53,8 @@ std::optional<Ending> Engine::enter_generation(const std::stop_token& stop) {
   WEIR_CHECK(found != nullptr, "a committed plan stays prepared");
   const Prepared next = *found;
 
+  // A rank that trains counts the way into the generation to its next step, others did nothing.
+  if (!generation_ || !generation_->placed) stopwatch_.restart();
   offer_.reset();  // of an earlier move that failed
   auto generation = std::make_unique<Generation>();
   const Status built = build(generation, next, commit, stop);

@@ -57,6 +57,7 @@ void Engine::save_if_due() {
   const SteadyTime start = parts_.clock.now();
   parts_.save(*generation_->stage, step_,
               [&](int layer) { return part(layer) == generation_->place.replica; });
+  stopwatch_.cut_out(StepPart::kSave, start);
   log_debug(kRoom, "state copied",
             {{"step", step_},
              {"seconds", std::chrono::duration<double>(parts_.clock.now() - start).count()}});
@@ -110,6 +111,7 @@ std::optional<Ending> Engine::hold(const std::stop_token& stop) {
   // Peers still need what was sent. If one of them has left, the coordinator reports it.
   static_cast<void>(generation_->links->poll(stop));
   await_letter(stop);
+  stopwatch_.lap(StepPart::kSave);
   return std::nullopt;
 }
 

@@ -116,6 +116,11 @@ Status StageLinks::begin_step(const StepTraffic& traffic) {
   return Unit{};
 }
 
+std::optional<transport::Transfer> StageLinks::input_transfer(Channel channel) const {
+  const Inbox& box = inbox(channel);
+  return box.arrived.empty() ? std::nullopt : box.arrived.front().transfer;
+}
+
 bool StageLinks::has_input(Channel channel) const {
   return !inbox(channel).arrived.empty();
 }
@@ -123,7 +128,7 @@ bool StageLinks::has_input(Channel channel) const {
 Result<device::Buffer> StageLinks::take_input(Channel channel) {
   Inbox& box = inbox(channel);
   WEIR_CHECK(!box.arrived.empty(), "an op starts only with its input");
-  device::Buffer tensor = std::move(box.arrived.front());
+  device::Buffer tensor = std::move(box.arrived.front().buffer);
   box.arrived.pop_front();
   if (communicator_->carries_device_memory()) return tensor;
   return device_.upload(std::move(tensor));
@@ -190,7 +195,7 @@ void StageLinks::file(const Completion& completion) {
   box.posted.pop_front();
   switch (slot.content) {
     case Inbox::Content::kTensor:
-      box.arrived.push_back(std::move(slot.buffer));
+      box.arrived.push_back({std::move(slot.buffer), completion.transfer});
       return;
     case Inbox::Content::kNote:
       box.note.emplace(slot.buffer.data(), slot.buffer.data() + slot.buffer.size());
@@ -199,6 +204,7 @@ void StageLinks::file(const Completion& completion) {
       StepHeaderBytes header;
       std::memcpy(header.data(), slot.buffer.data(), kStepHeaderBytes);
       box.header = header;
+      header_transfer_ = completion.transfer;
       return;
     }
   }

@@ -48,6 +48,10 @@ class StageLinks {
   Status expect_header();
   // Returns the header once, if it has arrived.
   std::optional<StepHeaderBytes> take_header();
+  // The transfers of the last header, and of the input that is next; nothing where the transport
+  // does not tell them.
+  std::optional<transport::Transfer> header_transfer() const { return header_transfer_; }
+  std::optional<transport::Transfer> input_transfer(transport::Channel channel) const;
   void send_header(const StepHeaderBytes& header);  // not on the last stage
 
   // Grants the first slots of a step. kInternal: no device memory.
@@ -90,7 +94,11 @@ class StageLinks {
       device::Buffer buffer;
     };
     std::deque<Slot> posted;
-    std::deque<device::Buffer> arrived;
+    struct Input {
+      device::Buffer buffer;
+      std::optional<transport::Transfer> transfer;
+    };
+    std::deque<Input> arrived;
     std::optional<StepHeaderBytes> header;
     std::optional<std::vector<std::byte>> note;
     std::size_t note_bytes = 0;  // of this step; 0 = no note, or its slot is posted
@@ -120,6 +128,7 @@ class StageLinks {
   int stage_, stages_;
   StepTraffic traffic_;
   Inbox activations_, gradients_;
+  std::optional<transport::Transfer> header_transfer_;
   Outbox forward_, backward_;
 };
 

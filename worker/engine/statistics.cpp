@@ -91,23 +91,12 @@ void Recorder::optimizer_done(nanoseconds took) {
   statistics_.optimizer.add(to_seconds(took));
 }
 
-void Recorder::idle(IdleCause cause, nanoseconds waited) {
+void Recorder::booked(protocol::StepPart part, nanoseconds took) {
   const std::lock_guard lock(mutex_);
-  const double seconds = to_seconds(waited);
-  switch (cause) {
-    case IdleCause::kWaitForward:
-      statistics_.wait_forward_seconds += seconds;
-      return;
-    case IdleCause::kWaitBackward:
-      statistics_.wait_backward_seconds += seconds;
-      return;
-    case IdleCause::kCredit:
-      statistics_.credit_seconds += seconds;
-      return;
-    case IdleCause::kSync:
-      statistics_.sync_seconds += seconds;
-      return;
-  }
+  statistics_.part_seconds[static_cast<std::size_t>(part)] += to_seconds(took);
+  const bool for_replicas =
+      part == protocol::StepPart::kSum || part == protocol::StepPart::kAverage;
+  if (for_replicas) statistics_.sync_seconds += to_seconds(took);
 }
 
 void GroupSizes::add(std::size_t members) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "worker/protocol/messages.h"
+#include "worker/protocol/step_part.h"
 #include "worker/schedule/plan.h"
 #include "worker/transport/collective.h"
 
@@ -45,8 +46,6 @@ using OpHistogram = TimeHistogram<16>;         // 1 ms x 2^i
 using IterationHistogram = TimeHistogram<16>;  // 0.05 s x 1.6^i
 using LatenessHistogram = TimeHistogram<12>;   // 20 us x 2^i
 using SaveHistogram = TimeHistogram<14>;       // 0.05 s x 2^i
-
-enum class IdleCause : unsigned char { kWaitForward, kWaitBackward, kCredit, kSync };
 
 // How replicas were synchronised: an exact step, an average in a group, or a step of one replica
 // alone.
@@ -94,8 +93,11 @@ struct Statistics {
   IterationHistogram iteration{0.05, 1.6};
   OpHistogram forward{0.001, 2}, backward{0.001, 2}, optimizer{0.001, 2};
   OpHistogram weights{0.001, 2};  // split backwards; then `backward` is that of the input
-  double wait_forward_seconds = 0, wait_backward_seconds = 0, credit_seconds = 0;
-  double sync_seconds = 0;                   // time waiting for the other replicas
+  std::array<double, protocol::kStepParts> part_seconds{};
+  double seconds_of(protocol::StepPart part) const {
+    return part_seconds[static_cast<std::size_t>(part)];
+  }
+  double sync_seconds = 0;                   // time waiting for the other replicas, of all stages
   std::int64_t sync_rounds = 0;              // steps synchronised with other replicas
   std::array<SyncTotals, 3> sync_by_kind{};  // the two fields above, by SyncKind
   GroupSizes group_sizes;                    // Partial
@@ -137,7 +139,9 @@ struct StepRecord {
   double compute_seconds = 0, idle_seconds = 0;
   // Part of compute_seconds; the second one includes both parts of split backwards.
   double forward_seconds = 0, backward_seconds = 0;
-  double sync_seconds = 0;       // part of idle_seconds: waiting for the other replicas
+  double sync_seconds = 0;  // part of idle_seconds: waiting for the other replicas
+  // Since the end of the step before; their sum is the time from there to the end of this one.
+  std::array<std::chrono::nanoseconds, protocol::kStepParts> parts{};
   std::uint32_t next_epoch = 0;  // all replicas change to it before the next step; 0 = none
   protocol::Verdict verdict;
   int samples = 0;
@@ -159,7 +163,7 @@ class Recorder {
   void backward_done(std::chrono::nanoseconds took, std::int64_t activation_bytes);
   void weights_done(std::chrono::nanoseconds took);
   void optimizer_done(std::chrono::nanoseconds took);
-  void idle(IdleCause cause, std::chrono::nanoseconds waited);
+  void booked(protocol::StepPart part, std::chrono::nanoseconds took);
   // Counts a step synchronised with all replicas, or with a group, after `waited`.
   void synchronized(const transport::CollectiveCounters& counters, std::chrono::nanoseconds waited);
   void averaged(std::chrono::nanoseconds waited, std::size_t members, double staleness,

@@ -43,10 +43,12 @@ class Runner {
         dispatcher_(order.plan.schedule, order.plan.stage_count(), order.stage, micro_batches_) {}
 
   Result<StepRecord> run() {
-    const SteadyTime start = parts_.clock.now();
+    watch().lap(StepPart::kOther);
+    const SteadyTime start = watch().last();
     // The gradient is that of the whole batch, or of this replica's part if replicas average.
     parts_.stage.begin_step(order_.step,
                             (averages() ? micro_batches_ : step_micro_batches_) * samples_);
+    watch().lap(StepPart::kOptimizer);
     if (parts_.replicas != nullptr && !averages()) {
       sync_.emplace(*parts_.replicas, parts_.stage, order_.plan, order_.incarnation, order_.step,
                     parts_.links.last());
@@ -74,7 +76,8 @@ class Runner {
     }
     WEIR_OK(join_ties());
     if (averages()) {
-      const nanoseconds took = parts_.clock.now() - start;
+      watch().lap(StepPart::kOther);
+      const nanoseconds took = watch().last() - start;
       WEIR_OK(finish_beside());
       if (parts_.links.last()) parts_.ready_to_average(to_seconds(took));
     }
@@ -95,6 +98,8 @@ class Runner {
   StepEnd end() const { return end_; }
 
  private:
+  Stopwatch& watch() const { return parts_.stopwatch; }
+
   // Micro-batches have ids over all replicas, and each replica takes those that follow the previous
   // replica's. The global batch is thus the same for any shares.
   static int micro_batches_before(const schedule::Plan& plan, int replica) {
@@ -117,20 +122,25 @@ class Runner {
   }
 
   Status execute(const Op& op) {
-    const SteadyTime start = parts_.clock.now();
+    settle(op.kind == OpKind::kForward);
+    watch().lap(StepPart::kOther);
+    const SteadyTime start = watch().last();
     if (!first_start_) first_start_ = start;
     switch (op.kind) {
       case OpKind::kForward:
         WEIR_OK(forward(op.micro_batch));
+        watch().lap(StepPart::kForward);
         break;
       case OpKind::kBackward:
         WEIR_OK(backward(op.micro_batch));
+        watch().lap(StepPart::kBackward);
         break;
       case OpKind::kWeights:
         WEIR_OK(weights(op.micro_batch));
+        watch().lap(StepPart::kWeights);
         break;
     }
-    last_end_ = parts_.clock.now();
+    last_end_ = watch().last();
     count(op.kind, last_end_ - start);
     return Unit{};
   }
@@ -162,15 +172,17 @@ class Runner {
     WEIR_CHECK(held <= dispatcher_.held_cap(), "I4: held <= cap of what is held");
     held_peak_ = std::max(held_peak_, held);
 
+    const bool needs_inputs = parts_.stage.needs_inputs();
+    WEIR_TRY(
+        const stage::Tokens tokens,
+        tokens_.load(parts_.dataset, order_.step, (first_micro_batch_ + micro_batch) * samples_,
+                     samples_, step_micro_batches_ * samples_, parts_.sequence, needs_inputs,
+                     parts_.links.last()));
+    if (needs_inputs || parts_.links.last()) watch().lap(StepPart::kData);
     device::Buffer input;
     if (!parts_.links.first()) {
       WEIR_TRY(input, parts_.links.take_input(Channel::kForward));
     }
-    WEIR_TRY(
-        const stage::Tokens tokens,
-        tokens_.load(parts_.dataset, order_.step, (first_micro_batch_ + micro_batch) * samples_,
-                     samples_, step_micro_batches_ * samples_, parts_.sequence,
-                     parts_.stage.needs_inputs(), parts_.links.last()));
     WEIR_TRY(device::Buffer output, parts_.stage.forward(micro_batch, input, tokens));
     ++progress_.forwards_done;
     WEIR_OK(parts_.links.free_slot(Channel::kForward));
@@ -215,7 +227,8 @@ class Runner {
   // Both ends of a tied table get the sum of both.
   Status join_ties() {
     if (tied_.empty()) return Unit{};
-    const SteadyTime since = parts_.clock.now();
+    watch().lap(StepPart::kOther);
+    const SteadyTime since = watch().last();
     parts_.stage.join_ties();
     std::uint32_t part = 0;
     for (const stage::TiedSum& tied : tied_) {
@@ -225,7 +238,7 @@ class Runner {
         WEIR_OK(add_other_end(tied.sums.subspan(first, count), part++, since));
       }
     }
-    if (parts_.ties != nullptr) waited_since(since);
+    if (parts_.ties != nullptr) waited(StepPart::kSum);
     if (sync_) {
       for (const std::size_t layer : tied_layers_) sync_->layer_is_summed(layer);
     }
@@ -254,24 +267,28 @@ class Runner {
     const bool forward = wanted->kind == OpKind::kForward;
     const bool arrived = forward ? input_of_forward() : input_of_backward();
     WEIR_CHECK(!(forward ? ready.forward : ready.backward), "what is wanted is not ready");
-    const IdleCause cause = arrived   ? IdleCause::kCredit
-                            : forward ? IdleCause::kWaitForward
-                                      : IdleCause::kWaitBackward;
-    const SteadyTime start = parts_.clock.now();
+    watch().lap(StepPart::kOther);
     const std::optional<Channel> awaited =
         arrived ? std::nullopt : std::optional(forward ? Channel::kForward : Channel::kBackward);
-    const Status waited = wait_for_peer(parts_, start, stop_, awaited);
-    const nanoseconds took = parts_.clock.now() - start;
-    idle_ += took;
-    parts_.recorder.idle(cause, took);
+    const bool had_activations = input_of_forward(), had_gradients = input_of_backward();
+    const Status waited = wait_for_peer(parts_, watch().last(), stop_, awaited);
+    idle_ += watch().wait_lap(had_activations, had_gradients);
+    if (!waited) settle(forward);
     return waited;
+  }
+
+  // Ends the wait before an op.
+  void settle(bool forward) {
+    watch().settle(forward,
+                   parts_.links.input_transfer(forward ? Channel::kForward : Channel::kBackward));
   }
 
   // Waits until this rank has the gradients of this step.
   Status wait_for_sums() {
-    const SteadyTime since = parts_.clock.now();
-    WEIR_OK(wait_for_collective(*parts_.replicas, since, "nothing from the other replicas"));
-    waited_since(since);
+    watch().lap(StepPart::kOther);
+    WEIR_OK(
+        wait_for_collective(*parts_.replicas, watch().last(), "nothing from the other replicas"));
+    waited(StepPart::kSum);
     sync_->sums_are_complete();
     return Unit{};
   }
@@ -280,9 +297,10 @@ class Runner {
   // cards knows it.
   Status wait_for_cards() {
     sync_->send_card(parts_.next_epoch ? parts_.next_epoch() : 0);
-    const SteadyTime since = parts_.clock.now();
-    WEIR_OK(wait_for_collective(*parts_.replicas, since, "nothing from the other replicas"));
-    waited_since(since);
+    watch().lap(StepPart::kOther);
+    WEIR_OK(
+        wait_for_collective(*parts_.replicas, watch().last(), "nothing from the other replicas"));
+    waited(StepPart::kSum);
     parts_.recorder.synchronized(parts_.replicas->counters(), sync_wait_);
     return sync_->take_cards();
   }
@@ -308,7 +326,8 @@ class Runner {
 
   // Averages with the replicas that the coordinator names, once it has named them.
   Status average() {
-    const SteadyTime since = parts_.clock.now();
+    watch().lap(StepPart::kOther);
+    const SteadyTime since = watch().last();
     for (;;) {
       WEIR_TRY(const std::optional<protocol::Grant> grant,
                parts_.granted(parts_.clock.now() + kSlice));
@@ -329,7 +348,7 @@ class Runner {
         WEIR_TRY(met, meet(average));
       }
     }
-    const nanoseconds took = waited_since(since);
+    const nanoseconds took = waited(StepPart::kAverage);
     parts_.recorder.averaged(took, met ? grant_.members.size() : 1, grant_.staleness,
                              grant_.node_bytes_per_second);
     return Unit{};
@@ -357,18 +376,18 @@ class Runner {
   Status finish_beside() {
     std::optional<StateAverage>& average = parts_.beside->average;
     if (!average) return Unit{};
-    const SteadyTime since = parts_.clock.now();
+    watch().lap(StepPart::kOther);
     WEIR_TRY([[maybe_unused]] const bool met, meet(*average));
     average.reset();
-    waited_since(since);
+    waited(StepPart::kAverage);
     return Unit{};
   }
 
-  nanoseconds waited_since(SteadyTime since) {
-    const nanoseconds took = parts_.clock.now() - since;
+  // Ends a wait for other replicas.
+  nanoseconds waited(StepPart part) {
+    const nanoseconds took = watch().lap(part);
     idle_ += took;
     sync_wait_ += took;
-    parts_.recorder.idle(IdleCause::kSync, took);
     return took;
   }
 
@@ -429,6 +448,7 @@ class Runner {
     StageLinks& links = parts_.links;
     Note note{.loss = std::numeric_limits<double>::quiet_NaN()};
     WEIR_TRY(note.squares, parts_.stage.gradient_squares());
+    watch().lap(StepPart::kClip);
     if (links.last()) {
       note.loss = loss();
       if (parts_.stage.trains()) note.squares = with_loss(std::move(note.squares), note.loss);
@@ -451,30 +471,28 @@ class Runner {
   }
 
   Result<std::vector<std::byte>> wait_for_note(Channel channel) {
-    const SteadyTime since = parts_.clock.now();
+    const SteadyTime since = watch().last();
     auto note = parts_.links.take_note(channel);
     for (; !note; note = parts_.links.take_note(channel)) {
       WEIR_OK(wait_for_peer(parts_, since, stop_, channel));
     }
-    const nanoseconds took = parts_.clock.now() - since;
-    idle_ += took;
-    const bool forward = channel == Channel::kForward;
-    parts_.recorder.idle(forward ? IdleCause::kWaitForward : IdleCause::kWaitBackward, took);
+    idle_ += watch().lap(channel == Channel::kForward ? StepPart::kVerdict : StepPart::kNote);
     return *std::move(note);
   }
 
   void update(const Verdict& verdict) {
-    const SteadyTime start = parts_.clock.now();
+    watch().lap(StepPart::kOther);
     skipped_ = !end_step(parts_.stage, verdict, order_.grad_clip);
     end_.updated = true;
+    const nanoseconds took = watch().lap(StepPart::kOptimizer);
     if (skipped_) return;
-    const nanoseconds took = parts_.clock.now() - start;
     parts_.recorder.optimizer_done(took);
     update_ += took;
   }
 
   StepRecord record(SteadyTime start) {
-    const SteadyTime end = parts_.clock.now();
+    watch().lap(StepPart::kOther);
+    const SteadyTime end = watch().last();
     StepRecord result{.step = order_.step,
                       .next_step = averages() ? grant_.next_step : order_.step + 1,
                       .epoch = order_.plan.revision,

@@ -18,6 +18,7 @@
 #include "worker/engine/stage_links.h"
 #include "worker/engine/state_average.h"
 #include "worker/engine/statistics.h"
+#include "worker/engine/stopwatch.h"
 #include "worker/engine/verdict.h"
 #include "worker/protocol/messages.h"
 #include "worker/schedule/dispatch.h"
@@ -33,6 +34,7 @@ struct StepParts {
   StageLinks& links;
   const data::Dataset& dataset;
   Recorder& recorder;
+  Stopwatch& stopwatch;
   const Clock& clock;
   int sequence = 0;                               // T: tokens per sample
   std::chrono::nanoseconds progress_deadline{0};  // longest wait without any message

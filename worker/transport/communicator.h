@@ -36,6 +36,12 @@ struct LinkEnd {
   bool operator==(const LinkEnd&) const = default;
 };
 
+// While the link carried a message, by the receiver's clock (busy_meter.h). Equal times: it came in
+// one piece.
+struct Transfer {
+  std::chrono::steady_clock::time_point begin{}, end{};
+};
+
 // Result of wait(): an event of an op that was posted before.
 struct Completion {
   enum class Kind : unsigned char {
@@ -47,6 +53,7 @@ struct Completion {
   LinkEnd end;
   std::int64_t sequence = 0;  // counts per link end, from 0
   std::string reason;
+  std::optional<Transfer> transfer = {};  // kReceived, where the transport tells it
 };
 
 struct PeerAddress {

@@ -43,7 +43,7 @@ engine::Statistics of_stage(int stage) {
   recorder.stage_built(0, stage, 2, false);
   recorder.plan_adopted(plan, 0);
   recorder.forward_done(3ms, 4, 1000);
-  recorder.idle(engine::IdleCause::kCredit, 2s);
+  recorder.booked(protocol::StepPart::kFullWait, 2s);
   recorder.step_done({.step = 9,
                       .next_step = 10,
                       .first_stage = stage == 0,
@@ -137,6 +137,33 @@ TEST(Exposition, HasEveryCauseOfIdlenessFromTheStart) {
   }
   EXPECT_EQ(by_cause, (std::map<std::string, double>{
                           {"wait_fwd", 0}, {"wait_bwd", 0}, {"credit", 2}, {"sync", 0}}));
+}
+
+TEST(Exposition, TellsAllPartsOfAStepAndIdlenessAsTheirSums) {
+  engine::Recorder recorder;
+  recorder.stage_built(0, 1, 2, false);
+  for (std::size_t i = 0; i < protocol::kStepParts; ++i) {
+    recorder.booked(static_cast<protocol::StepPart>(i), std::chrono::seconds(1 << i));
+  }
+  const auto families = worker_families(kLabels, recorder.read(), {});
+
+  double sum = 0;
+  std::map<std::string, double> by_part, by_cause;
+  for (const auto& sample : find(families, "weir_step_part_seconds_total")->samples) {
+    by_part[labels_of(sample)["part"]] = sample.value;
+    sum += sample.value;
+  }
+  for (const auto& sample : find(families, "weir_stage_idle_seconds_total")->samples) {
+    by_cause[labels_of(sample)["cause"]] = sample.value;
+  }
+  EXPECT_EQ(by_part.size(), protocol::kStepParts);
+  EXPECT_EQ(sum, (1 << protocol::kStepParts) - 1);
+  EXPECT_EQ(by_cause["wait_fwd"],
+            by_part["forward_late"] + by_part["forward_link"] + by_part["verdict"]);
+  EXPECT_EQ(by_cause["wait_bwd"],
+            by_part["gradient_late"] + by_part["gradient_link"] + by_part["note"]);
+  EXPECT_EQ(by_cause["credit"], by_part["full_wait"]);
+  EXPECT_EQ(by_cause["sync"], by_part["sum"] + by_part["average"]);
 }
 
 TEST(Exposition, DropsTheSeriesOfAStageThatIsGone) {

@@ -21,7 +21,7 @@ std::vector<Family> families(int stage) {
   plan.schedule.caps = {2, 1};
   recorder.stage_built(1, stage, 2, false);
   recorder.plan_adopted(plan, 0);
-  recorder.idle(engine::IdleCause::kSync, 500ms);
+  recorder.booked(protocol::StepPart::kSum, 500ms);
   recorder.synchronized({.operations = 4, .bytes_sent = 3000, .busy = 1500ms}, 500ms);
   recorder.step_done({.first_stage = stage == 0, .iteration_seconds = 2}, 1);
   return worker_families({.worker = "w"}, recorder.read(), {});

@@ -185,11 +185,12 @@ class ScriptedCommunicator final : public transport::Communicator {
 // What a step of one rank works with: 4 tokens a sample, a second's patience.
 inline StepParts scripted_parts(
     stage::Stage& stage, StageLinks& links, const data::Dataset& dataset, Recorder& recorder,
-    const Clock& clock, std::function<bool()> go_on = [] { return true; }) {
+    Stopwatch& stopwatch, const Clock& clock, std::function<bool()> go_on = [] { return true; }) {
   return {.stage = stage,
           .links = links,
           .dataset = dataset,
           .recorder = recorder,
+          .stopwatch = stopwatch,
           .clock = clock,
           .sequence = 4,
           .progress_deadline = std::chrono::seconds(1),

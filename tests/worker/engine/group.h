@@ -288,6 +288,11 @@ class Group {
     const std::lock_guard lock(at(rank).mutex);
     return at(rank).records;
   }
+  // When each of them was told.
+  std::vector<SteadyTime> told_at(int rank) {
+    const std::lock_guard lock(at(rank).mutex);
+    return at(rank).told_at;
+  }
   // Completed steps and the loss that was found after them.
   std::vector<std::pair<std::int64_t, double>> validations(int rank) {
     const std::lock_guard lock(at(rank).mutex);
@@ -394,6 +399,7 @@ class Group {
               [this](const StepRecord& record) {
                 {
                   const std::lock_guard lock(mutex);
+                  told_at.push_back(clock.now());
                   records.push_back(record);
                 }
                 engine->mailbox().tell(
@@ -453,8 +459,9 @@ class Group {
     std::unique_ptr<transport::TcpTransport> transport;
     std::atomic<std::int64_t> moved{0};
     std::atomic<bool> loses_verdict{false};
-    std::mutex mutex;  // guards the five below
+    std::mutex mutex;  // guards the six below
     std::vector<StepRecord> records;
+    std::vector<SteadyTime> told_at;
     std::vector<std::pair<std::int64_t, double>> validations;
     std::vector<std::string> lost;
     std::optional<std::promise<std::string>> asked;

@@ -42,7 +42,8 @@ TEST(Recorder, StartsTheSeriesOfAStageAnewAndKeepsThoseOfTheWorker) {
   Recorder recorder;
   recorder.stage_built(0, 0, 2, false);
   recorder.forward_done(5ms, 3, 1000);
-  recorder.idle(IdleCause::kCredit, 2s);
+  recorder.booked(protocol::StepPart::kFullWait, 2s);
+  recorder.booked(protocol::StepPart::kSum, 3s);
   recorder.step_done({.step = 0, .first_stage = true, .iteration_seconds = 0.2, .samples = 8}, 16);
 
   recorder.stage_built(0, 1, 2, true);
@@ -50,24 +51,26 @@ TEST(Recorder, StartsTheSeriesOfAStageAnewAndKeepsThoseOfTheWorker) {
   const Statistics now = recorder.read();
   EXPECT_EQ(now.stage, 1);
   EXPECT_EQ(now.in_flight_peak, 0);
-  EXPECT_EQ(now.credit_seconds, 0);
+  EXPECT_EQ(now.seconds_of(protocol::StepPart::kFullWait), 0);
+  EXPECT_EQ(now.seconds_of(protocol::StepPart::kSum), 0);
+  EXPECT_EQ(now.sync_seconds, 3);
   EXPECT_EQ(now.samples, 8);
   EXPECT_EQ(now.tokens, 128);
   EXPECT_EQ(now.rejoins, 1);
   EXPECT_DOUBLE_EQ(now.iteration.sum, 0.2);
 }
 
-TEST(Recorder, SortsIdleTimeByCause) {
+TEST(Recorder, AddsUpThePartsOfSteps) {
   Recorder recorder;
 
-  recorder.idle(IdleCause::kWaitForward, 1s);
-  recorder.idle(IdleCause::kWaitBackward, 2s);
-  recorder.idle(IdleCause::kCredit, 3s);
+  recorder.booked(protocol::StepPart::kForwardLate, 1s);
+  recorder.booked(protocol::StepPart::kAverage, 2s);
+  recorder.booked(protocol::StepPart::kForwardLate, 3s);
 
   const Statistics now = recorder.read();
-  EXPECT_EQ(now.wait_forward_seconds, 1);
-  EXPECT_EQ(now.wait_backward_seconds, 2);
-  EXPECT_EQ(now.credit_seconds, 3);
+  EXPECT_EQ(now.seconds_of(protocol::StepPart::kForwardLate), 4);
+  EXPECT_EQ(now.seconds_of(protocol::StepPart::kAverage), 2);
+  EXPECT_EQ(now.sync_seconds, 2) << "of the others, sums and averages are for replicas";
 }
 
 // Six replicas of two stages, replica r of stage s on node "<r>.<s>".

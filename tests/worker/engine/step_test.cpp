@@ -45,7 +45,8 @@ class Rank {
         links_(&peers, *device_, stage, 2) {}
 
   Result<StepRecord> run(bool last_step = false) {
-    const StepParts parts = test::scripted_parts(compute_, links_, dataset_, recorder, clock);
+    const StepParts parts =
+        test::scripted_parts(compute_, links_, dataset_, recorder, stopwatch, clock);
     const StepOrder order{.plan = plan_, .stage = stage_, .header_follows = !last_step};
     return run_step(parts, order, {});
   }
@@ -71,6 +72,7 @@ class Rank {
  public:
   weir::test::ManualClock clock;
   Recorder recorder;
+  Stopwatch stopwatch{clock, recorder};
   test::ScriptedCommunicator peers{&clock, journal_};
 
  private:
@@ -192,9 +194,9 @@ TEST(Step, CountsAFullWindowAsCreditAndAMissingInputAsWaiting) {
   ASSERT_TRUE(rank.run());
 
   const Statistics statistics = rank.recorder.read();
-  EXPECT_GE(statistics.credit_seconds, 0.05);
-  EXPECT_GT(statistics.wait_backward_seconds, 0);
-  EXPECT_EQ(statistics.wait_forward_seconds, 0);
+  EXPECT_GE(statistics.seconds_of(StepPart::kFullWait), 0.05);
+  EXPECT_GT(statistics.seconds_of(StepPart::kGradientLate), 0);
+  EXPECT_EQ(statistics.seconds_of(StepPart::kForwardLate), 0);
   EXPECT_EQ(statistics.in_flight_peak, 4);
 }
 
@@ -205,7 +207,7 @@ TEST(Step, FailsWhenNothingComesBeforeTheProgressDeadline) {
 
   ASSERT_FALSE(record);
   EXPECT_EQ(record.error().code, Code::kTimeout);
-  EXPECT_NEAR(rank.recorder.read().wait_forward_seconds, 1.0, 0.05);
+  EXPECT_NEAR(rank.recorder.read().seconds_of(StepPart::kForwardLate), 1.0, 0.05);
 }
 
 TEST(Step, FailsWithThePeersReasonWhenALinkBreaks) {
@@ -232,7 +234,8 @@ TEST(Step, FailsSoonWhenThePeerThatItWaitsForHasLeft) {
   EXPECT_EQ(record.error().code, Code::kUnavailable);
   EXPECT_EQ(record.error().message, "the stage before has left in the middle of a step");
   EXPECT_THAT(rank.journal_of("FB"), ElementsAre("F0", "B0"));
-  EXPECT_LT(rank.recorder.read().wait_forward_seconds, 0.1);  // the progress deadline is 1 s
+  // The progress deadline is 1 s.
+  EXPECT_LT(rank.recorder.read().seconds_of(StepPart::kForwardLate), 0.1);
 }
 
 TEST(Step, DoesNotMindThatAPeerWithNothingLeftToSendHasLeft) {

@@ -55,8 +55,8 @@ struct Scripted {
     plan.schedule = {.k = 1, .micro_batch_size = 2, .caps = {2, 1}};
     plan.micro_batches = {4};
     plan.stages = {{0, 0}, {1, 1}};
-    const StepParts parts =
-        test::scripted_parts(stage, links, data, recorder, clock, [this] { return goes_on; });
+    const StepParts parts = test::scripted_parts(stage, links, data, recorder, stopwatch, clock,
+                                                 [this] { return goes_on; });
     return run_validation(parts, {.plan = plan, .samples = 5, .header_follows = header_follows},
                           {});
   }
@@ -66,6 +66,7 @@ struct Scripted {
   weir::test::ManualClock clock;
   test::ScriptedCommunicator peers{&clock, journal};
   Recorder recorder;
+  Stopwatch stopwatch{clock, recorder};
   test::NoData data;
   test::FakeStage stage;
   StageLinks links;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/transport/tcp/incoming_link.h"
 
+#include <algorithm>
+
 namespace weir::transport::tcp {
 namespace {
 
@@ -89,10 +91,12 @@ Status IncomingLink::complete(const FrameHeader& header, const BusyMeter::Messag
   if (header.type != FrameType::kData) return Unit{};
   slots_.pop_front();
   ++received_;
-  callbacks_.received(header.sequence);
+  const Arrival arrival = meter_.add(message);
+  const auto took = std::max<std::chrono::nanoseconds>(arrival.busy, message.last - message.first);
+  callbacks_.received(header.sequence, {.begin = message.last - took, .end = message.last});
   connection_.writer().push(
       connection_.header(FrameType::kAcknowledgement, header.sequence, kAcknowledgementBytes),
-      encode_acknowledgement(meter_.add(message)));
+      encode_acknowledgement(arrival));
   return Unit{};
 }
 

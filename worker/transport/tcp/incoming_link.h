@@ -21,7 +21,7 @@ class IncomingLink : public std::enable_shared_from_this<IncomingLink> {
  public:
   using Time = std::chrono::steady_clock::time_point;
   struct Callbacks {
-    std::function<void(std::uint64_t sequence)> received;
+    std::function<void(std::uint64_t sequence, const Transfer& transfer)> received;
     std::function<void(const std::string& reason)> failed;
   };
 

@@ -90,9 +90,25 @@ void Links::start(std::vector<Joined> joined) {
 
 void Links::start_links() {
   const auto weak = weak_from_this();
-  const auto completes = [weak](Completion::Kind kind, const LinkEnd& end) {
-    return [weak, kind, end](std::uint64_t sequence) {
-      if (const auto alive = weak.lock()) alive->complete(kind, end, sequence);
+  const auto sends = [weak](const LinkEnd& end) {
+    return [weak, end](std::uint64_t sequence) {
+      if (const auto alive = weak.lock()) {
+        alive->complete({.kind = Completion::Kind::kSent,
+                         .end = end,
+                         .sequence = static_cast<std::int64_t>(sequence),
+                         .reason = ""});
+      }
+    };
+  };
+  const auto receives = [weak](const LinkEnd& end) {
+    return [weak, end](std::uint64_t sequence, const Transfer& transfer) {
+      if (const auto alive = weak.lock()) {
+        alive->complete({.kind = Completion::Kind::kReceived,
+                         .end = end,
+                         .sequence = static_cast<std::int64_t>(sequence),
+                         .reason = "",
+                         .transfer = transfer});
+      }
     };
   };
   const auto breaks = [weak](const LinkEnd& end) {
@@ -103,18 +119,17 @@ void Links::start_links() {
   for (const auto& link : outgoing_) {
     if (!link) continue;
     const LinkEnd& end = link->connection().link_end();
-    link->start({.sent = completes(Completion::Kind::kSent, end), .failed = breaks(end)});
+    link->start({.sent = sends(end), .failed = breaks(end)});
   }
   for (const auto& link : incoming_) {
     if (!link) continue;
     const LinkEnd& end = link->connection().link_end();
-    link->start({.received = completes(Completion::Kind::kReceived, end), .failed = breaks(end)});
+    link->start({.received = receives(end), .failed = breaks(end)});
   }
 }
 
-void Links::complete(Completion::Kind kind, const LinkEnd& end, std::uint64_t sequence) {
-  const bool room =
-      completions_.try_push({kind, end, static_cast<std::int64_t>(sequence), std::string()});
+void Links::complete(Completion completion) {
+  const bool room = completions_.try_push(std::move(completion));
   WEIR_CHECK(room || failed_, "the engine reads its completions");
   wake_engine();
 }

@@ -54,7 +54,7 @@ class Links : public std::enable_shared_from_this<Links> {
   int boundary_of(const LinkEnd& end) const;
   void add(Joined joined);
   void start_links();
-  void complete(Completion::Kind kind, const LinkEnd& end, std::uint64_t sequence);
+  void complete(Completion completion);
   std::optional<Completion> done();
   std::optional<Completion> drive_until(Time deadline, const std::stop_token& stop);
   void wake_engine();
