@@ -81,7 +81,10 @@ const Member kMember{.pod = "j-a-1",
 std::vector<Message> frames() {
   return {
       Hello{kMember, 3, 7, 120, {}, {{"--lr", "0.1"}}},
-      Inventory{5, {{0, 3, 120, 5, 6, 1, true}}, Verdict{0.5, 2.5}},
+      Inventory{
+          5,
+          {{0, 3, 120, 5, 6, 1, true}, {.first = 0, .last = 3, .step = 116, .snapshot = true}},
+          Verdict{0.5, 2.5}},
       Refused{"--lr is 0.1, worker 0 has 0.2"},
       Measure{{1, 2, 4}, 6},
       Measured{encode_profile(profile()), ""},
@@ -123,6 +126,7 @@ std::vector<Message> frames() {
       Leave{"finished"},
       Heartbeat{},
       Save{40, {0, 2}},
+      Save{44, {}, true},
       Saved{.step = 40,
             .error = "/ckpt: no space left",
             .late = true,
@@ -130,6 +134,7 @@ std::vector<Message> frames() {
             .leave = true,
             .files = {{"layer-3", 4096, std::string(64, 'a')}},
             .trouble = SaveTrouble::kFull},
+      Saved{.step = 44, .error = "", .files = {}, .snapshot = true, .seconds = 0.5},
       BadCheckpoint{20, "layer-3: another digest"},
       Moved{7, 1 << 20},
       SyncReady{2, 45, 0.5, {{0, 1e9}, {3, 2.5e8}}, 0.75},
@@ -161,7 +166,7 @@ Report report() {
           .plan_revision = 7,
           .incarnation = 2,
           .last_switch = LastSwitch{7, Outcome::kRefused, 17, 0.5, "no memory", 4096,
-                                    schedule::StateMove::kCheckpoint, 12, 2},
+                                    schedule::StateMove::kCheckpoint, 12, 2, true},
           .step = 18,
           .total_steps = 100,
           .samples_per_second = 361.5,
@@ -172,6 +177,7 @@ Report report() {
           .last_checkpoint_step = 10,
           .members = {{"j-a-0", "u0", true, 1.5, 0.5, 0.25, 7, 8, 9}},
           .sync = SyncGroups{12, 2.5, 3.5},
+          .snapshots = "each 4 steps",
           .segment = segment_of(7),
           .previous_segment = segment_of(6)};
 }

@@ -254,6 +254,13 @@ void add_checkpoints(Rows& rows, Options& o) {
       number_in(0, kLongestMinutes));
   rows.add("--checkpoint-keep", o.checkpoint_keep, "number of checkpoints that are kept",
            "WEIR_CHECKPOINT_KEEP", whole_in(1, 10000));
+  rows.add("--recovery-dir", o.recovery_dir,
+           "folder in memory for snapshots of this worker, from which it goes on after a failure "
+           "where it lives on and the process does not; unset: none are taken",
+           "WEIR_RECOVERY_PATH");
+  rows.add("--recovery-every", o.recovery_every,
+           "steps between snapshots; more where they would cost over 1 % of the time",
+           "WEIR_RECOVERY_EVERY", whole_in(1, kMostInt));
   rows.add("--change-options", o.change_options,
            "continue from a checkpoint although its run had another learning rate, schedule or "
            "length of it, decay, clipping, seed or data; the log names the differences");

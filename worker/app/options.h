@@ -63,9 +63,11 @@ struct Options {
   // Used if checkpoint_interval is 0.
   std::chrono::nanoseconds checkpoint_period{std::chrono::minutes(10)};
   int checkpoint_keep = 2;
-  bool change_options = false;  // continue from a checkpoint of a run with other options
-  std::string init_from;        // parameters of step 0 if there is no checkpoint
-  std::string export_to;        // "hf" or "hf:DIR": at the end of training; empty: no export
+  std::string recovery_dir;         // empty: no snapshots are taken
+  std::int64_t recovery_every = 4;  // steps between them
+  bool change_options = false;      // continue from a checkpoint of a run with other options
+  std::string init_from;            // parameters of step 0 if there is no checkpoint
+  std::string export_to;            // "hf" or "hf:DIR": at the end of training; empty: no export
   std::string export_type = "F32";
 
   std::chrono::nanoseconds grace{std::chrono::seconds(25)};
@@ -98,8 +100,10 @@ struct Options {
     return !listen.empty() ? listen : standalone() ? "127.0.0.1" : "";
   }
   bool plans_itself() const { return standalone() && plan_file.empty(); }
-  // A single worker that saves or writes a training log runs a coordinator, too.
-  bool needs_peers() const { return !plans_itself() || saves() || !log_dir.empty(); }
+  // A single worker that saves, takes snapshots or writes a training log runs a coordinator, too.
+  bool needs_peers() const {
+    return !plans_itself() || saves() || !log_dir.empty() || !recovery_dir.empty();
+  }
   // Owner of the checkpoints that this worker writes and continues from; "" if started by hand.
   std::string owner() const {
     const bool nobody = standalone() && job_name == Options().job_name;

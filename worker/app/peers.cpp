@@ -14,6 +14,7 @@
 #include "worker/app/network.h"
 #include "worker/app/own_plan.h"
 #include "worker/app/profile.h"
+#include "worker/app/snapshots.h"
 #include "worker/base/digest.h"
 #include "worker/base/file_error.h"
 #include "worker/base/log.h"
@@ -331,6 +332,8 @@ Outcome run_coordinator(State& state) {
       .progress_deadline = o.progress_deadline,
       .probe = o.probe_links && !o.standalone(),
       .checkpoints = checkpoint_policy(state),
+      .snapshots = {.every_steps = o.recovery_dir.empty() ? 0 : o.recovery_every,
+                    .deadline = o.progress_deadline},
       .dead_after = o.dead_after};
   open_training_log(state);
   if (state.training_log) {
@@ -375,10 +378,9 @@ Outcome connect_to_coordinator(State& state) {
        .dead_after = o.dead_after},
       agent_callbacks(state));
   state.line = state.agent.get();
-  if (state.checkpoints) {
-    state.checkpoints->tell(
-        [&state](const protocol::Message& message) { state.agent->send(message); });
-  }
+  const auto send = [&state](const protocol::Message& message) { state.agent->send(message); };
+  if (state.checkpoints) state.checkpoints->tell(send);
+  if (state.snapshots) state.snapshots->tell(send);
   return std::nullopt;
 }
 
@@ -392,6 +394,7 @@ void say_finished(State& state) {
 
 void disconnect(State& state) {
   if (state.checkpoints) state.checkpoints->tell({});
+  if (state.snapshots) state.snapshots->tell({});
   if (state.agent) state.agent->flush(steady_clock::now() + kGoodbye);
   state.line = nullptr;
   state.agent.reset();

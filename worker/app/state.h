@@ -34,6 +34,7 @@ namespace weir::app {
 inline constexpr char kComponent[] = "app";  // in the log
 
 class Checkpoints;
+class Snapshots;
 
 // Ends the worker after SIGTERM or if the job is gone: ends waits before the engine runs, and tells
 // the engine once there is one.
@@ -103,6 +104,7 @@ struct State {
   std::string job_key;                                     // raw bytes
   std::vector<coordinator::Checkpoint> found_checkpoints;  // at the start; worker 0 only
   std::shared_ptr<Checkpoints> checkpoints;                // null without a folder
+  std::shared_ptr<Snapshots> snapshots;                    // null without --recovery-dir
   std::unique_ptr<checkpoint::FolderLock> folder_lock;     // set on worker 0 with a folder
   std::unique_ptr<engine::Engine> engine;
   std::unique_ptr<eventlog::TrainingLog> training_log;  // worker 0 only; null: none is written

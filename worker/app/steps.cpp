@@ -13,6 +13,7 @@
 #include "worker/app/own_plan.h"
 #include "worker/app/peers.h"
 #include "worker/app/profile.h"
+#include "worker/app/snapshots.h"
 #include "worker/base/cpus.h"
 #include "worker/base/log.h"
 #include "worker/base/termination.h"
@@ -283,6 +284,16 @@ void add_checkpoints(State& state, engine::Parts& parts) {
   };
 }
 
+// Several workers of a machine may name one folder.
+void add_snapshots(State& state, engine::Parts& parts) {
+  const Options& o = state.options;
+  if (o.recovery_dir.empty()) return;
+  state.snapshots =
+      std::make_shared<Snapshots>(o.recovery_dir + "/" + o.pod, o.job_uid + "/" + o.pod,
+                                  *state.model, settings_of_checkpoint(o, *state.dataset));
+  parts.snapshots = state.snapshots.get();
+}
+
 // A single worker is its own coordinator: one plan, one stage, no links.
 void start_own_plan(State& state) {
   const Options& o = state.options;
@@ -361,8 +372,10 @@ Outcome make_engine(State& state) {
       .send = [&state](const protocol::Message& message) { send(state, message); },
       .in_touch = [&state] { return in_touch(state); }};
   add_checkpoints(state, parts);
+  add_snapshots(state, parts);
   state.engine = std::make_unique<engine::Engine>(engine_options(state), std::move(parts),
                                                   std::move(callbacks));
+  if (state.snapshots) state.engine->tell_inventory();  // for HELLO
   const Options& o = state.options;
   const WorkerLabels labels{.job_namespace = o.job_namespace,
                             .job_name = o.job_name,

@@ -107,7 +107,7 @@ Status load_folder(const std::string& folder, stage::Stage& stage, Part part,
   std::map<int, std::vector<stage::Parameter>> layers;
   for (const stage::Parameter& p : stage.parameters()) layers[p.layer].push_back(p);
   for (const auto& [layer, parameters] : layers) {
-    const auto index = static_cast<std::size_t>(layer);
+    const auto index = static_cast<std::size_t>(layer - manifest.first_layer);  // or far too large
     if (index >= manifest.files.size()) {
       return Error{Code::kConflict, folder + ": has no layer " + std::to_string(layer)};
     }

@@ -79,7 +79,8 @@ Manifest read(const json& from) {
                     .settings = {},
                     .seed = whole(from, "seed", std::uint64_t{0}),
                     .revision = whole(from, "revision", std::uint32_t{0}),
-                    .incarnation = whole(from, "incarnation", 0)};
+                    .incarnation = whole(from, "incarnation", 0),
+                    .first_layer = whole(from, "firstLayer", 0)};
   if (from.contains("settings")) {
     for (const auto& [name, value] : from.at("settings").items()) {
       manifest.settings.push_back({name, value.get<std::string>()});
@@ -116,6 +117,7 @@ std::string encode(const Manifest& m) {
               {"files", files}};
   if (!m.job.empty()) all["job"] = m.job;
   if (!m.shapes.empty()) all["shapes"] = m.shapes;
+  if (m.first_layer != 0) all["firstLayer"] = m.first_layer;
   for (const Setting& one : m.settings) all["settings"][one.name] = one.value;
   const json plan = json::parse(m.plan_json, nullptr, false);
   if (plan.is_object()) all["plan"] = plan;
@@ -137,11 +139,14 @@ Result<Manifest> decode_manifest(std::string_view text) {
   }
   for (std::size_t i = 0; i < manifest.files.size(); ++i) {
     const FileEntry& file = manifest.files[i];
-    const bool good = parse_layer_file(file.name) == static_cast<int>(i) && file.bytes > 0 &&
-                      file.sha256.size() == kDigestLength;
+    const std::optional<int> layer = parse_layer_file(file.name);
+    const bool good = layer &&
+                      std::cmp_equal(*layer, manifest.first_layer + static_cast<std::int64_t>(i)) &&
+                      file.bytes > 0 && file.sha256.size() == kDigestLength;
     if (!good)
       return wrong_manifest("files[" + std::to_string(i) + "] is not the file of that layer");
   }
+  if (manifest.first_layer < 0) return wrong_manifest("firstLayer is negative");
   if (manifest.step < 0 || manifest.files.empty()) return wrong_manifest("no step or no files");
   return manifest;
 }

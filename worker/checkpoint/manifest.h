@@ -42,7 +42,8 @@ struct Manifest {
   int incarnation = 0;
   std::string plan_json;         // the plan in force, weir.dev/plan/v1; may be empty
   std::string export_json;       // a JSON object (README.md); empty: no export
-  std::vector<FileEntry> files;  // by layer, from 0
+  int first_layer = 0;           // above 0 in a snapshot, which holds the layers of one stage
+  std::vector<FileEntry> files;  // by layer, from first_layer on
   bool operator==(const Manifest&) const = default;
 };
 

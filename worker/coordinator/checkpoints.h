@@ -57,4 +57,10 @@ struct CheckpointPolicy {
   std::function<void(std::string reason)> unusable;
 };
 
+// Copies that ranks keep of their state for themselves (snapshot_rounds.h).
+struct SnapshotPolicy {
+  std::int64_t every_steps = 0;          // 0: none are taken
+  std::chrono::nanoseconds deadline{0};  // of a round; 0 = unlimited
+};
+
 }  // namespace weir::coordinator

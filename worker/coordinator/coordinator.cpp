@@ -16,6 +16,7 @@
 #include "worker/coordinator/plan_switch.h"
 #include "worker/coordinator/report.h"
 #include "worker/coordinator/save_rounds.h"
+#include "worker/coordinator/snapshot_rounds.h"
 #include "worker/coordinator/startup.h"
 #include "worker/coordinator/sync_rounds.h"
 #include "worker/protocol/codec.h"
@@ -48,6 +49,7 @@ class JobCoordinator final : public Coordinator {
         switch_(options.job_uid, options.model.layers > 0 ? options.model.layers : -1,
                 options.total_steps, options.progress_deadline),
         saves_(options.checkpoints, options.total_steps, options.model.layers),
+        snapshots_(options.snapshots, options.total_steps),
         rounds_(options.total_steps),
         reporter_(options.job_uid, options.total_steps,
                   std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -171,7 +173,11 @@ class JobCoordinator final : public Coordinator {
     } else if (const auto* ready = std::get_if<protocol::ReadyState>(&message)) {
       members_.ready_state(*index, *ready);
     } else if (const auto* saved = std::get_if<protocol::Saved>(&message)) {
-      act(saves_.on_saved(*index, *saved, training(), members_, clock_.now()));
+      if (saved->snapshot) {
+        act(snapshots_.on_saved(*index, *saved, members_));
+      } else {
+        act(saves_.on_saved(*index, *saved, training(), members_, clock_.now()));
+      }
     } else if (const auto* bad = std::get_if<protocol::BadCheckpoint>(&message)) {
       act(saves_.on_bad(*index, *bad));
     }
@@ -260,6 +266,7 @@ class JobCoordinator final : public Coordinator {
     }
     act(switch_.tick(members_, now));
     act(saves_.advance(training(), members_, now));
+    act(snapshots_.advance(switch_.training(), members_, now));
     act(rounds_.tick(members_, now));
     if (registered_ && now >= next_report_) send_report();
   }
@@ -324,6 +331,12 @@ class JobCoordinator final : public Coordinator {
         });
   }
 
+  void act(const SnapshotRounds::Effects& effects) {
+    for (const auto& note : effects.notes) log_info(kComponent, note);
+    for (const auto& warning : effects.warnings) log_warn(kComponent, warning);
+    send(effects.send);
+  }
+
   void on_removed() {
     saves_.removed();
     advance();
@@ -340,7 +353,8 @@ class JobCoordinator final : public Coordinator {
       // Replicas that average must meet at a step at which all stop.
       if (const auto* commit = std::get_if<protocol::Commit>(&message)) {
         rounds_.gather_at(commit->at_step);
-      } else if (const auto* save = std::get_if<protocol::Save>(&message)) {
+      } else if (const auto* save = std::get_if<protocol::Save>(&message);
+                 save != nullptr && !save->snapshot) {
         rounds_.gather_at(save->step);
       }
       const auto* state = members_.find(index);
@@ -354,6 +368,7 @@ class JobCoordinator final : public Coordinator {
                                  switch_.lost());
     report.last_checkpoint_step = saves_.newest();
     report.sync = rounds_.totals();
+    report.snapshots = snapshots_.state();
     report.exported = exported_;
     source_->report(std::move(report));
   }
@@ -398,6 +413,7 @@ class JobCoordinator final : public Coordinator {
   Startup startup_;
   PlanSwitch switch_;
   SaveRounds saves_;
+  SnapshotRounds snapshots_;
   SyncRounds rounds_;
   Reporter reporter_;
   StepTotals totals_;

@@ -66,6 +66,7 @@ struct Options {
   // PROBE links of index neighbours before the first /register; otherwise they count as 1.25e9 B/s.
   bool probe = false;
   CheckpointPolicy checkpoints;
+  SnapshotPolicy snapshots;
   std::chrono::milliseconds report_interval{5000};
   std::chrono::seconds dead_after{30};
   // Takes each completed step, on the coordinator's thread; must not block. May be empty.

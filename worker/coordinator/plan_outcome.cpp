@@ -329,6 +329,8 @@ void PlanSwitch::report(protocol::Outcome outcome, const std::string& reason,
     finished.state = attempt_->plan.state;
     finished.repeated_steps = attempt_->repeated_steps;
     finished.incarnation = attempt_->incarnation;
+    finished.snapshots = attempt_->point && std::ranges::any_of(attempt_->point->holders,
+                                                                &RecoveryPoint::Holder::snapshot);
   }
   effects.finished.push_back(std::move(finished));
 }

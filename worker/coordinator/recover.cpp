@@ -115,8 +115,9 @@ bool PlanSwitch::take_point(const Members& members) {
     const MemberState* const member = members.by_pod(rank.pod);
     const schedule::LayerRange layers = plan.stages[static_cast<std::size_t>(rank.stage)];
     return member != nullptr &&
-           std::ranges::find(point->holders, RecoveryPoint::Holder{member->member.worker_index,
-                                                                   layers}) != point->holders.end();
+           std::ranges::any_of(point->holders, [&](const RecoveryPoint::Holder& holder) {
+             return holder.member == member->member.worker_index && holder.layers == layers;
+           });
   };
   attempt.step = point->step;
   if (std::ranges::all_of(plan.ranks, holds)) {

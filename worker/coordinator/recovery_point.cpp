@@ -22,24 +22,29 @@ void mark(const Held& held, std::vector<bool>& layers) {
   }
 }
 
-// The holders of `step`; nothing if they lack a layer.
+// The holders of `step`; nothing if they lack a layer. snapshots_first: of ranks with both.
 std::optional<RecoveryPoint> point_at(std::span<const MemberInventory> members, int layers,
-                                      std::int64_t history, int replica, std::int64_t step) {
+                                      std::int64_t history, int replica, std::int64_t step,
+                                      bool snapshots_first) {
   RecoveryPoint point{.step = step};
   for (const auto& [member, inventory] : members) {
     const bool stands = std::ranges::any_of(inventory.held, [&](const Held& held) {
-      return belongs(held, history, replica) && held.step == step;
+      return belongs(held, history, replica) && held.step == step && !held.snapshot;
     });
     if (stands && inventory.verdict) point.verdict = inventory.verdict;
   }
   std::vector<bool> held_layers(static_cast<std::size_t>(layers));
   for (const auto& [member, inventory] : members) {
-    for (const Held& held : inventory.held) {
-      if (!belongs(held, history, replica)) continue;
-      const bool stands = held.step == step;
+    const auto counts = [&](const Held& held) {
       const bool follows = point.verdict && held.summed && held.step + 1 == step;
-      if (!stands && !follows) continue;
-      point.holders.push_back({member, {held.first, held.last}});
+      return belongs(held, history, replica) && (held.step == step || follows);
+    };
+    const bool prefers = std::ranges::any_of(inventory.held, [&](const Held& held) {
+      return counts(held) && held.snapshot == snapshots_first;
+    });
+    for (const Held& held : inventory.held) {
+      if (!counts(held) || (prefers && held.snapshot != snapshots_first)) continue;
+      point.holders.push_back({member, {held.first, held.last}, held.snapshot});
       mark(held, held_layers);
     }
   }
@@ -61,7 +66,10 @@ std::optional<RecoveryPoint> recovery_point(std::span<const MemberInventory> mem
     }
   }
   for (const auto& [step, replica] : places) {
-    if (auto point = point_at(members, layers, history, -replica, step)) return point;
+    for (const bool snapshots_first : {false, true}) {
+      auto point = point_at(members, layers, history, -replica, step, snapshots_first);
+      if (point) return point;
+    }
   }
   return std::nullopt;
 }

@@ -119,6 +119,7 @@ void Engine::on_go(const protocol::Go& go) {
   offer_.reset();  // all ranks have fetched their layers
   holdings_.settle(generation_->placed, generation_->history);
   ran_history_ = std::max(ran_history_, generation_->history);
+  begin_snapshots();
   name_model();
   between_models_ = false;
   summed_.reset();  // the next step may have other numbers

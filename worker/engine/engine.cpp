@@ -38,7 +38,8 @@ Engine::Engine(Options options, Parts parts, Callbacks callbacks)
       parts_(std::move(parts)),
       callbacks_(std::move(callbacks)),
       mailbox_(callbacks_.send),
-      stopwatch_(parts_.clock, recorder_) {}
+      stopwatch_(parts_.clock, recorder_),
+      ran_history_(parts_.snapshots != nullptr ? parts_.snapshots->inventory().history : 0) {}
 
 Engine::~Engine() = default;
 
@@ -214,6 +215,7 @@ void Engine::count_step(StepRecord& record) {
   skipped_in_row_ = record.skipped ? skipped_in_row_ + 1 : 0;
   record.skipped_in_row = skipped_in_row_;
   save_if_due();
+  snapshot_if_due();
   stopwatch_.lap(StepPart::kOther);
   record.parts = stopwatch_.take();
   if (callbacks_.step_done) callbacks_.step_done(record);

@@ -48,6 +48,9 @@ class Engine {
   void leave_saved(std::chrono::nanoseconds grace);
   void checkpoint_written(std::chrono::nanoseconds took) { recorder_.checkpoint_written(took); }
   Statistics statistics() const { return recorder_.read(); }
+  // Tells the coordinator, in the next HELLO, too, what this rank holds, unless it trains. Engine
+  // thread, or before run().
+  void tell_inventory();
   // The links of the current generation; empty between generations.
   std::vector<transport::LinkReport> links() const;
 
@@ -84,6 +87,13 @@ class Engine {
   bool one_more_step();
   bool switch_due() const;
   bool copies_for_saves() const { return options_.saves && parts_.device.is_host(); }
+
+  // snapshots.cpp.
+  std::string no_room_for_snapshots() const;
+  void on_save_of_snapshot(const protocol::Save& order);
+  void snapshot_if_due();
+  void begin_snapshots();  // GO
+  Status roll_back(const schedule::Plan& plan, std::int64_t at_step);
 
   // saving.cpp: checkpoints.
   void on_save(const protocol::Save& order);
@@ -124,7 +134,6 @@ class Engine {
   Status build(std::unique_ptr<Generation>& generation, const Prepared& next,
                const protocol::Commit& commit, const std::stop_token& stop);
   void roll_forward(const protocol::Verdict& verdict);
-  void tell_inventory();  // to the coordinator, unless the rank trains
   void give_up_generation();
   void replace_holding(Holding holding);
   Status connect(Generation& generation, const std::stop_token& stop);
@@ -187,7 +196,8 @@ class Engine {
     std::optional<SteadyTime> holds_since;
   };
   Saving saving_;
-  std::optional<Ending> give_up_;  // set by an error that a new plan would not repair
+  std::optional<std::int64_t> snapshot_at_;  // the step of which a snapshot is ordered
+  std::optional<Ending> give_up_;            // set by an error that a new plan would not repair
 
   mutable std::mutex links_mutex_;  // guards links_
   std::shared_ptr<transport::Communicator> links_;

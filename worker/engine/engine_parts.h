@@ -16,6 +16,7 @@
 #include "worker/device/device.h"
 #include "worker/engine/mailbox.h"
 #include "worker/engine/plan_rules.h"
+#include "worker/engine/snapshots.h"
 #include "worker/engine/statistics.h"
 #include "worker/engine/validation.h"
 #include "worker/protocol/exit_codes.h"
@@ -74,6 +75,7 @@ struct Parts {
   std::function<void(stage::Stage&, std::int64_t step, const std::function<bool(int layer)>& mine)>
       save;
   std::function<Status(stage::Stage&)> init;
+  Snapshots* snapshots = nullptr;             // null: this worker takes none
   transport::StateExchange* state = nullptr;  // null: plans that move state cannot be entered
   // Times the layers on scratch data until `stop`; the answer holds profile.json or an error. Null:
   // this worker cannot measure.

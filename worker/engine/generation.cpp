@@ -2,6 +2,7 @@
 // A new generation: stop at the boundary, build or keep the stage, connect the neighbours.
 #include "worker/engine/generation.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -63,6 +64,7 @@ std::optional<Ending> Engine::enter_generation(const std::stop_token& stop) {
     std::erase_if(prepared_,
                   [&](const Prepared& other) { return other.plan.revision <= next.plan.revision; });
     holdings_.await(commit.history);
+    if (parts_.snapshots != nullptr) parts_.snapshots->await(commit.history, generation_->start);
     tell_inventory();
     mailbox_.answer(letter);
     return std::nullopt;
@@ -104,6 +106,10 @@ void Engine::tell_inventory() {
                          .replica = holding.replica,
                          .summed = summed_.has_value()});
   }
+  if (parts_.snapshots != nullptr) {
+    const std::vector<protocol::Held> kept = parts_.snapshots->inventory().held;
+    told.held.insert(told.held.end(), kept.begin(), kept.end());
+  }
   mailbox_.tell(told);
 }
 
@@ -117,9 +123,12 @@ Status Engine::build(std::unique_ptr<Generation>& generation, const Prepared& ne
   holdings_.forget_next();
 
   if (commit.verdict && summed_ && step_ + 1 == at_step) roll_forward(*commit.verdict);
+  WEIR_OK(roll_back(next.plan, at_step));
 
   generation->current = next;
   generation->history = commit.history;
+  const bool loads = next.plan.state == schedule::StateMove::kCheckpoint;
+  generation->start = loads ? std::max<std::int64_t>(0, next.plan.checkpoint_step) : at_step;
   const bool moves = next.plan.state == schedule::StateMove::kMove;
   if (moves) WEIR_OK(offer_state(next, at_step));
   const std::optional<schedule::RankPlace> own = place_of(next.plan, options_.identity);
@@ -199,7 +208,8 @@ Status Engine::take_stage(Generation& generation, const Prepared& next, std::int
   generation.stage = made.get();
   replace_holding({std::move(made), range});
   const int stage = generation.place.stage;
-  schedule::StageMemory memory = stage_memory(next.plan, stage, parts_.model, copies_for_saves());
+  schedule::StageMemory memory =
+      stage_memory(next.plan, stage, parts_.model, copies_for_saves() ? 1 : 0);
   const std::int64_t planned = schedule::memory_bytes(memory, next.plan.schedule, stage);
   memory.input_bytes = memory.output_bytes = 0;
   const std::int64_t without_messages = schedule::memory_bytes(memory, next.plan.schedule, stage);

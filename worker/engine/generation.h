@@ -27,6 +27,7 @@ struct Engine::Generation {
   // The same for the first and last stage of this replica if they share tables; null elsewhere.
   std::unique_ptr<transport::Collective> ties;
   std::int64_t history = 0;  // that begins with its GO
+  std::int64_t start = 0;    // completed steps of the state with which it begins
   bool running = false;      // GO has come
   bool broken = false;       // its links are lost, or a step was dropped
 

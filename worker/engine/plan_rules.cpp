@@ -36,7 +36,7 @@ std::optional<schedule::RankPlace> place_of(const schedule::Plan& plan, const Id
 }
 
 schedule::StageMemory stage_memory(const schedule::Plan& plan, int stage, const stage::Model& model,
-                                   bool saves) {
+                                   int copies) {
   const auto index = static_cast<std::size_t>(stage);
   const schedule::LayerRange range = plan.stages[index];
   const std::int64_t samples = plan.schedule.micro_batch_size;
@@ -51,7 +51,7 @@ schedule::StageMemory stage_memory(const schedule::Plan& plan, int stage, const 
     memory.in_backward_bytes += std::max(kept, held);
     memory.static_bytes +=
         stage::state_bytes(model.options.precision, layer.parameter_bytes, layer.frozen_bytes);
-    if (saves) memory.static_bytes += stage::save_copy_bytes(layer);
+    memory.static_bytes += copies * stage::save_copy_bytes(layer);
     const std::int64_t while_it_runs = plan.schedule.split ? layer.split_transient_bytes_per_sample
                                                            : layer.transient_bytes_per_sample;
     transient = std::max(transient, samples * while_it_runs + layer.transient_bytes);
@@ -63,6 +63,10 @@ schedule::StageMemory stage_memory(const schedule::Plan& plan, int stage, const 
   if (stage > 0) memory.input_bytes = output_of(range.first - 1);
   if (stage + 1 < plan.stage_count()) memory.output_bytes = output_of(range.last);
   return memory;
+}
+
+std::int64_t usable_bytes(std::int64_t limit) {
+  return static_cast<std::int64_t>(static_cast<double>(limit) * (1 - kMemoryReserve));
 }
 
 std::vector<std::string> objections(const schedule::Plan& plan, const Identity& identity,
@@ -87,10 +91,9 @@ std::vector<std::string> objections(const schedule::Plan& plan, const Identity& 
   }
 
   const std::int64_t need =
-      held + schedule::memory_bytes(stage_memory(plan, place->stage, model, memory.saves),
+      held + schedule::memory_bytes(stage_memory(plan, place->stage, model, memory.saves ? 1 : 0),
                                     plan.schedule, place->stage);
-  const auto limit =
-      static_cast<std::int64_t>(static_cast<double>(memory.limit) * (1 - kMemoryReserve));
+  const std::int64_t limit = usable_bytes(memory.limit);
   if (need > limit) {
     reasons.push_back("caps: stage " + std::to_string(place->stage) + " needs " +
                       std::to_string(need) + " bytes, " + std::to_string(limit) + " are available");

@@ -22,14 +22,15 @@ struct Identity {
 // decides.
 std::optional<schedule::RankPlace> place_of(const schedule::Plan& plan, const Identity& identity);
 
-// Memory of one stage of the plan, from the description of the model. saves: includes the copy of a
-// save, for a rank whose checkpoints are copied into the same memory.
+// Memory of one stage of the plan, from the description of the model. copies: includes so many
+// copies of its values and moments, as saves and snapshots make them in the same memory.
 schedule::StageMemory stage_memory(const schedule::Plan& plan, int stage, const stage::Model& model,
-                                   bool saves = false);
+                                   int copies = 0);
 
 // Reasons why this rank cannot run the plan, one line each: broken rules, unsupported features,
 // memory above the limit less kMemoryReserve. Empty: it can run the plan.
-constexpr double kMemoryReserve = 0.10;  // worker/schedule/README.md "Memory of a stage"
+constexpr double kMemoryReserve = 0.10;         // worker/schedule/README.md "Memory of a stage"
+std::int64_t usable_bytes(std::int64_t limit);  // the limit less the reserve
 struct Memory {
   std::int64_t limit = 0;
   bool saves = false;  // includes the copy of a save

@@ -30,6 +30,7 @@ void Engine::leave_saved(std::chrono::nanoseconds grace) {
 // Parameters change at the very end of a step, so while step N runs they are still the state after
 // N steps.
 void Engine::on_save(const protocol::Save& order) {
+  if (order.snapshot) return on_save_of_snapshot(order);
   const bool possible = generation_ && generation_->trains() && parts_.save;
   if (!possible || step_ > order.step) {
     mailbox_.tell(protocol::Saved{.step = order.step, .late = true, .at = step_});
@@ -64,6 +65,12 @@ void Engine::save_if_due() {
 }
 
 void Engine::on_saved(const protocol::Saved& saved) {
+  if (saved.snapshot) {
+    if (parts_.snapshots != nullptr) {
+      parts_.snapshots->taken_by_all(saved.step, saved.error.empty());
+    }
+    return;
+  }
   if (saved.error.empty()) {
     recorder_.checkpoint_complete(saved.step);
   } else {

@@ -106,6 +106,7 @@ void fields(auto& io, Is<LastSwitch> auto& last) {
   }
   if (io.kReads || last.repeated_steps != 0) io("repeatedSteps", last.repeated_steps);
   if (io.kReads || last.incarnation != 0) io("incarnation", last.incarnation);
+  if (io.kReads || last.snapshots) io("snapshots", last.snapshots);
   io("reason", last.reason);
 }
 
@@ -177,6 +178,7 @@ void fields(auto& io, Is<Report> auto& report) {
   io("lastCheckpointStep", report.last_checkpoint_step);
   io("members", report.members);
   io("sync", report.sync);
+  if (io.kReads || !report.snapshots.empty()) io("snapshots", report.snapshots);
   io("exported", report.exported);
   io("segment", report.segment);
   io("previousSegment", report.previous_segment);
@@ -200,6 +202,7 @@ void fields(auto& io, Is<Held> auto& held) {
   io("pending", held.pending);
   io("replica", held.replica);
   io("summed", held.summed);
+  if (io.kReads || held.snapshot) io("snapshot", held.snapshot);
 }
 void fields(auto& io, Is<Inventory> auto& inventory) {
   io("history", inventory.history);
@@ -321,6 +324,7 @@ void fields(auto& io, Is<SavedFile> auto& file) {
 void fields(auto& io, Is<Save> auto& save) {
   io.required("step", save.step);
   io("replicas", save.replicas);
+  if (io.kReads || save.snapshot) io("snapshot", save.snapshot);
 }
 void fields(auto& io, Is<Saved> auto& saved) {
   io.required("step", saved.step);
@@ -330,6 +334,8 @@ void fields(auto& io, Is<Saved> auto& saved) {
   io("leave", saved.leave);
   io("files", saved.files);
   io.choice("trouble", saved.trouble, kTroubles);
+  if (io.kReads || saved.snapshot) io("snapshot", saved.snapshot);
+  if (io.kReads || saved.seconds != 0) io("seconds", saved.seconds);
 }
 void fields(auto& io, Is<BadCheckpoint> auto& bad) {
   io.required("step", bad.step);

@@ -82,6 +82,7 @@ struct LastSwitch {
   schedule::StateMove state = schedule::StateMove::kKeep;
   std::int64_t repeated_steps = 0;  // that were complete before, and are done again
   int incarnation = 0;              // counts how often the ranks have joined this plan again
+  bool snapshots = false;           // with kKeep or kMove: some rank went back to its snapshot
 };
 
 struct MemberReport {
@@ -144,6 +145,7 @@ struct Report {
   std::int64_t last_checkpoint_step = -1;
   std::vector<MemberReport> members;
   std::optional<SyncGroups> sync;
+  std::string snapshots;  // "each 4 steps", or "none of step 8: " and why; empty: nothing is known
   std::optional<Exported> exported;                  // in the last reports of a run with --export
   std::optional<Segment> segment, previous_segment;  // of the plan in force, of the one before it
 };
@@ -164,6 +166,7 @@ struct Held {
   int replica = -1;  // whose model it is, where replicas have models of their own; -1: of all
   // With complete gradients of the next step, so that only the update of that step lacks.
   bool summed = false;
+  bool snapshot = false;  // a copy besides what the rank trains with, which outlives its process
 };
 // Tells what a rank holds once it has dropped its step. Nothing changes until the next COMMIT.
 struct Inventory {
@@ -286,6 +289,7 @@ struct SavedFile {  // a file of one layer
 struct Save {  // asks for the state after `step` completed steps
   std::int64_t step = 0;
   std::vector<int> replicas;  // replicas that divide the layers among them; empty: all of the plan
+  bool snapshot = false;      // each rank keeps a copy of all its layers for itself
 };
 enum class SaveTrouble : unsigned char {
   kNone,
@@ -302,6 +306,10 @@ struct Saved {
   bool leave = false;   // from the coordinator: a rank that has sent LEAVE may end now
   std::vector<SavedFile> files;
   SaveTrouble trouble = SaveTrouble::kNone;  // kind of the error, if it matters
+  // The answer to a SAVE of a snapshot. From the coordinator: all ranks have theirs of this step,
+  // so older ones go; or they do not, so this one goes.
+  bool snapshot = false;
+  double seconds = 0;  // of a snapshot: for so long it may have delayed training
 };
 struct BadCheckpoint {  // from a rank that could not load the checkpoint because of its content
   std::int64_t step = 0;

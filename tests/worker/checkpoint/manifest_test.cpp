@@ -47,6 +47,21 @@ TEST(Manifest, OfAVersionWithoutShapesIsRead) {
   EXPECT_EQ(*manifest, old);
 }
 
+TEST(Manifest, OfASnapshotHasTheLayersOfAStage) {
+  Manifest part = example();
+  part.first_layer = 3;
+  part.files = {{layer_file(3), 100, std::string(64, 'a')},
+                {layer_file(4), 200, std::string(64, 'b')}};
+  const auto manifest = decode_manifest(encode(part));
+
+  ASSERT_TRUE(manifest) << manifest.error().message;
+  EXPECT_EQ(*manifest, part);
+  part.first_layer = 2;
+  EXPECT_FALSE(decode_manifest(encode(part))) << "the files are of other layers";
+  part.first_layer = -1;
+  EXPECT_FALSE(decode_manifest(encode(part)));
+}
+
 TEST(Manifest, IgnoresFieldsThatItDoesNotKnow) {
   std::string text = encode(example());
   text.insert(1, "\"later\": {\"x\": 1},");

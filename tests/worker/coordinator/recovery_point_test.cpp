@@ -3,6 +3,7 @@
 // (WEIR_FAULT_SEEDS), 5,000 otherwise.
 #include "worker/coordinator/recovery_point.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <random>
 #include <set>
@@ -88,6 +89,51 @@ TEST(RecoveryPoint, NeverMixesModelsOfReplicas) {
   EXPECT_EQ(point->holders, (std::vector<Holder>{{2, {0, 1}}, {3, {2, 3}}}));
 }
 
+MemberInventory and_snapshot(MemberInventory member, int first, int last, std::int64_t step) {
+  member.inventory.held.push_back(
+      {.first = first, .last = last, .step = step, .history = 1, .snapshot = true});
+  return member;
+}
+
+TEST(RecoveryPoint, OfALostStageIsTheStepOfTheSnapshots) {
+  const MemberInventory again = and_snapshot({1, {.history = 1}}, 2, 3, 4);
+  const auto point =
+      recovery_point(Inventories{and_snapshot(holds(0, 0, 1, 7), 0, 1, 4), again}, 4);
+  ASSERT_TRUE(point);
+  EXPECT_EQ(point->step, 4);
+  EXPECT_EQ(point->holders, (std::vector<Holder>{{0, {0, 1}, true}, {1, {2, 3}, true}}));
+  EXPECT_FALSE(point->verdict) << "it is of the last step of what they trained with";
+}
+
+TEST(RecoveryPoint, IsThatOfTheStagesWhileTheyAreThere) {
+  const auto point = recovery_point(Inventories{and_snapshot(holds(0, 0, 1, 7), 0, 1, 4),
+                                                and_snapshot(holds(1, 2, 3, 7), 2, 3, 4)},
+                                    4);
+  EXPECT_EQ(point->step, 7);
+  EXPECT_EQ(point->holders, (std::vector<Holder>{{0, {0, 1}}, {1, {2, 3}}}));
+}
+
+// After a change of the cut at the step of the snapshots, which have the cut before it.
+TEST(RecoveryPoint, TakesSnapshotsWhereStagesOfTheStepDoNotSuffice) {
+  const MemberInventory again = and_snapshot({1, {.history = 1}}, 1, 3, 4);
+  EXPECT_EQ(
+      recovery_point(Inventories{and_snapshot(holds(0, 0, 2, 4), 0, 0, 4), again}, 4)->holders,
+      (std::vector<Holder>{{0, {0, 2}}, {1, {1, 3}, true}}));
+  EXPECT_EQ(
+      recovery_point(Inventories{and_snapshot(holds(0, 1, 3, 4), 0, 0, 4), again}, 4)->holders,
+      (std::vector<Holder>{{0, {0, 0}, true}, {1, {1, 3}, true}}));
+}
+
+TEST(RecoveryPoint, NeverTakesASnapshotOfAnOlderHistory) {
+  MemberInventory again = and_snapshot({1, {.history = 1}}, 2, 3, 4);
+  MemberInventory stayed = and_snapshot(holds(0, 0, 1, 7), 0, 1, 4);
+  stayed.inventory.history = 2;
+  for (protocol::Held& held : stayed.inventory.held) held.history = 2;
+  EXPECT_FALSE(recovery_point(Inventories{stayed, again}, 4));
+  again.inventory.held[0].pending = 2;  // it died between READY_STATE and GO
+  EXPECT_EQ(recovery_point(Inventories{stayed, again}, 4)->step, 4);
+}
+
 // ---- against brute force ----
 
 constexpr int kLayers = 4, kHighest = 6, kReplicas = 2;
@@ -107,7 +153,9 @@ Inventories random_inventories(std::mt19937& random) {
                                     .history = below(3),
                                     .pending = below(4) == 0 ? 2 : 0,
                                     .replica = partial ? below(kReplicas) : -1,
-                                    .summed = below(2) == 0});
+                                    .summed = below(2) == 0,
+                                    .snapshot = below(3) == 0});
+      if (one.inventory.held.back().snapshot) one.inventory.held.back().summed = false;
     }
     all.push_back(std::move(one));
   }
@@ -120,28 +168,36 @@ std::optional<RecoveryPoint> brute_force(const Inventories& all) {
   for (const auto& one : all) history = std::max(history, one.inventory.history);
   for (std::int64_t step = kHighest; step >= 0; --step) {
     for (int replica = -1; replica < kReplicas; ++replica) {
-      RecoveryPoint point{.step = step};
-      std::set<int> layers;
       bool somebody = false, verdict = false;
       for (const auto& [member, inventory] : all) {
         for (const protocol::Held& held : inventory.held) {
           const bool same = held.history == history || held.pending == history;
           if (!same || held.replica != replica || held.step != step) continue;
           somebody = true;
-          verdict = verdict || inventory.verdict;
+          verdict = verdict || (inventory.verdict && !held.snapshot);
         }
       }
-      for (const auto& [member, inventory] : all) {
-        for (const protocol::Held& held : inventory.held) {
-          const bool same = held.history == history || held.pending == history;
-          if (!same || held.replica != replica) continue;
-          const bool follows = verdict && held.summed && held.step == step - 1;
-          if (held.step != step && !follows) continue;
-          point.holders.push_back({member, {held.first, held.last}});
-          for (int layer = held.first; layer <= held.last; ++layer) layers.insert(layer);
+      for (const bool snapshots : {false, true}) {  // where a member has both
+        RecoveryPoint point{.step = step};
+        std::set<int> layers;
+        for (const auto& [member, inventory] : all) {
+          std::vector<protocol::Held> good;
+          for (const protocol::Held& held : inventory.held) {
+            const bool same = held.history == history || held.pending == history;
+            if (!same || held.replica != replica) continue;
+            const bool follows = verdict && held.summed && held.step == step - 1;
+            if (held.step == step || follows) good.push_back(held);
+          }
+          const bool both = std::ranges::count(good, true, &protocol::Held::snapshot) > 0 &&
+                            std::ranges::count(good, false, &protocol::Held::snapshot) > 0;
+          for (const protocol::Held& held : good) {
+            if (both && held.snapshot != snapshots) continue;
+            point.holders.push_back({member, {held.first, held.last}, held.snapshot});
+            for (int layer = held.first; layer <= held.last; ++layer) layers.insert(layer);
+          }
         }
+        if (somebody && layers.size() == kLayers) return point;
       }
-      if (somebody && layers.size() == kLayers) return point;
     }
   }
   return std::nullopt;

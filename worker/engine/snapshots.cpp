@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Snapshots in the engine: taken between two steps, and gone back to where a generation begins with
+// a step that lies behind this rank.
+#include "worker/engine/snapshots.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "worker/base/log.h"
+#include "worker/base/text.h"
+#include "worker/engine/engine.h"
+#include "worker/engine/generation.h"
+#include "worker/engine/state_move.h"
+
+namespace weir::engine {
+
+// Why there is no memory for snapshots beside the plan in force; "" if there is. Beside a device
+// with memory of its own the container's memory is asked when a snapshot is taken.
+std::string Engine::no_room_for_snapshots() const {
+  if (!parts_.device.is_host()) return "";
+  const schedule::Plan& plan = generation_->current.plan;
+  const int stage = generation_->place.stage;
+  const auto bytes_with = [&](int copies) {
+    return schedule::memory_bytes(stage_memory(plan, stage, parts_.model, copies), plan.schedule,
+                                  stage);
+  };
+  const int others = copies_for_saves() ? 1 : 0;
+  const std::int64_t without = bytes_with(others);
+  const std::int64_t copies = bytes_with(others + kSnapshotCopies) - without;
+  const std::int64_t free =
+      std::max<std::int64_t>(0, usable_bytes(parts_.device.memory_bytes()) - without);
+  if (copies <= free) return "";
+  return "snapshots need " + megabytes(copies) + ", " + megabytes(free) +
+         " are free beside the stage";
+}
+
+void Engine::on_save_of_snapshot(const protocol::Save& order) {
+  protocol::Saved answer{.step = order.step, .files = {}, .snapshot = true};
+  if (parts_.snapshots == nullptr) {
+    answer.error = "has no --recovery-dir";
+    return mailbox_.tell(answer);
+  }
+  if (!generation_ || !generation_->trains() || step_ > order.step) {
+    answer.late = true;
+    answer.at = step_;
+    return mailbox_.tell(answer);
+  }
+  snapshot_at_ = order.step;
+  snapshot_if_due();
+}
+
+void Engine::snapshot_if_due() {
+  if (snapshot_at_ != step_) return;
+  snapshot_at_.reset();
+  if (!generation_ || !generation_->trains()) return;  // its round is over
+  if (const std::string reason = no_room_for_snapshots(); !reason.empty()) {
+    return mailbox_.tell(
+        protocol::Saved{.step = step_, .error = reason, .files = {}, .snapshot = true});
+  }
+  const SteadyTime start = parts_.clock.now();
+  parts_.snapshots->take(*generation_->stage, generation_->layers, step_);
+  stopwatch_.cut_out(StepPart::kSave, start);
+}
+
+// With several replicas no snapshots are taken, so old ones would only take memory.
+void Engine::begin_snapshots() {
+  snapshot_at_.reset();
+  if (parts_.snapshots == nullptr) return;
+  const bool goes_on = generation_->current.plan.replica_count() == 1;
+  parts_.snapshots->begin(generation_->history, goes_on ? generation_->start : -1);
+}
+
+// Memory does not suffice for two stages, so what the rank holds goes first. The snapshot stays.
+Status Engine::roll_back(const schedule::Plan& plan, std::int64_t at_step) {
+  if (parts_.snapshots == nullptr || schedule::averages(plan)) return Unit{};
+  std::optional<schedule::LayerRange> layers;
+  if (plan.state == schedule::StateMove::kMove) {
+    const schedule::LayerHolder* const own = holder_of(plan, options_.identity);
+    if (own != nullptr) layers = own->layers;
+  } else if (plan.state == schedule::StateMove::kKeep) {
+    const std::optional<schedule::RankPlace> own = place_of(plan, options_.identity);
+    if (own) layers = plan.stages[static_cast<std::size_t>(own->stage)];
+  }
+  if (!layers || (holdings_.holds(*layers) && step_ == at_step)) return Unit{};
+  const protocol::Inventory kept = parts_.snapshots->inventory();
+  const bool has = std::ranges::any_of(kept.held, [&](const protocol::Held& one) {
+    return one.step == at_step && schedule::LayerRange{one.first, one.last} == *layers;
+  });
+  if (!has) return Unit{};
+  log_info(kRoom, "goes back to its snapshot", {{"from_step", step_}, {"step", at_step}});
+  generation_.reset();
+  replace_holding({});
+  saving_ = Saving{};
+  step_ = 0;  // until the stage is filled
+  WEIR_TRY(std::unique_ptr<stage::Stage> made,
+           parts_.make_stage(layers->first, layers->last, stage::Initial::kFromElsewhere));
+  WEIR_OK(parts_.snapshots->load(*made, at_step));
+  step_ = at_step;
+  replace_holding({.stage = std::move(made), .layers = *layers, .history = kept.history});
+  return Unit{};
+}
+
+}  // namespace weir::engine

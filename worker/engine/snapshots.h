@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies of a rank's state after some steps, in memory that outlives its process. The coordinator
+// decides of which step they are taken (worker/coordinator/snapshot_rounds.h), and a process that
+// is started again tells them in its HELLO. Engine thread.
+#pragma once
+
+#include <cstdint>
+
+#include "worker/base/result.h"
+#include "worker/protocol/messages.h"
+#include "worker/schedule/plan.h"
+#include "worker/stage/stage.h"
+
+namespace weir::engine {
+
+// Host memory that snapshots take beside a stage, as copies of its values and moments: the last
+// one, the next one, and the copy from which that is written.
+inline constexpr int kSnapshotCopies = 3;
+
+class Snapshots {
+ public:
+  virtual ~Snapshots() = default;
+
+  // Returns after the copy. SAVED is sent when the snapshot is complete, or with the reason why
+  // there is none. Only the newest older one stays.
+  virtual void take(stage::Stage& stage, schedule::LayerRange layers, std::int64_t step) = 0;
+  // The coordinator's SAVED: all ranks have theirs of this step, or not all.
+  virtual void taken_by_all(std::int64_t step, bool all) = 0;
+  // Loads values and moments of the stage's layers. After an error the stage has unspecified
+  // values, and the snapshot is gone.
+  virtual Status load(stage::Stage& stage, std::int64_t step) = 0;
+
+  // A generation of that history is to begin with the state after `start` steps. Snapshots up to
+  // there belong to both histories until it has begun. Later ones then go.
+  virtual void await(std::int64_t history, std::int64_t start) = 0;
+  virtual void begin(std::int64_t history, std::int64_t start) = 0;
+  // The snapshots, and the highest history that has begun.
+  virtual protocol::Inventory inventory() const = 0;
+};
+
+}  // namespace weir::engine
