@@ -30,8 +30,10 @@ std::byte* CachingAllocator::allocate(std::size_t bytes) {
   std::byte* block = nullptr;
   if (const auto kept = kept_.find(size); kept != kept_.end() && !kept->second.empty()) {
     block = kept->second.extract(kept->second.begin()).value();
+    kept_bytes_ -= static_cast<std::int64_t>(size);
   } else {
-    block = raw_.allocate(size);
+    const bool is_short = kept_bytes_ > 0 && raw_.is_short != nullptr && raw_.is_short(size);
+    if (!is_short) block = raw_.allocate(size);
     if (block == nullptr && may_trim(lock)) {
       trim_locked();
       block = raw_.allocate(size);
@@ -47,7 +49,9 @@ std::byte* CachingAllocator::allocate(std::size_t bytes) {
 
 void CachingAllocator::free(std::byte* block, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
-  kept_[rounded(bytes)].insert(block);
+  const std::size_t size = rounded(bytes);
+  kept_[size].insert(block);
+  kept_bytes_ += static_cast<std::int64_t>(size);
   in_use_ -= static_cast<std::int64_t>(bytes);
 }
 
@@ -78,8 +82,8 @@ bool CachingAllocator::may_trim(std::unique_lock<std::mutex>& lock) {
 void CachingAllocator::trim_locked() {
   for (auto& [size, blocks] : kept_) {
     for (std::byte* block : blocks) raw_.release(block);
-    reserved_ -= static_cast<std::int64_t>(size * blocks.size());
   }
+  reserved_ -= std::exchange(kept_bytes_, 0);
   kept_.clear();
 }
 
@@ -94,6 +98,10 @@ std::int64_t CachingAllocator::bytes_peak() const {
 std::int64_t CachingAllocator::take_recent_peak() {
   const std::lock_guard lock(mutex_);
   return std::exchange(recent_peak_, in_use_);
+}
+std::int64_t CachingAllocator::bytes_kept() const {
+  const std::lock_guard lock(mutex_);
+  return kept_bytes_;
 }
 std::int64_t CachingAllocator::bytes_reserved() const {
   const std::lock_guard lock(mutex_);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps freed blocks for later requests of the same size, because an allocation of the device stops
-// all its work, and the shapes of a training step repeat. A block that is freed after an op was
+// Keeps freed blocks for later requests of the same size, because an allocation of a GPU stops all
+// its work, new memory of the host costs a page fault per 4 KiB, and the shapes of a training step
+// repeat. A block that is freed after an op was
 // enqueued may be reused at once, because all ops run in order on one stream. Of several blocks the
 // lowest is used first. So once all blocks are free, as at the end of a step, the same order of
 // requests gets the same blocks, which graphs of ops require (stage/graphs.h). Thread-safe.
@@ -22,6 +23,8 @@ class CachingAllocator {
   struct RawMemory {
     std::function<std::byte*(std::size_t)> allocate;  // returns null if no memory is left
     std::function<void(std::byte*)> release;
+    // Optional: whether kept blocks shall go back before so many more bytes are taken.
+    std::function<bool(std::size_t)> is_short = nullptr;
   };
   explicit CachingAllocator(RawMemory raw) : raw_(std::move(raw)) {}
   ~CachingAllocator();  // every block must have been freed
@@ -40,6 +43,7 @@ class CachingAllocator {
   std::int64_t bytes_in_use() const;    // sum of the requested sizes
   std::int64_t bytes_peak() const;      // maximum of bytes_in_use()
   std::int64_t take_recent_peak();      // maximum of bytes_in_use() since the last call
+  std::int64_t bytes_kept() const;      // in blocks that wait for a request
   std::int64_t bytes_reserved() const;  // taken from the device: rounded up, including kept blocks
 
   // Size of the block for a request: multiples of 512 bytes, from 1 MiB on multiples of 128 KiB.
@@ -53,7 +57,7 @@ class CachingAllocator {
   mutable std::mutex mutex_;
   std::map<std::size_t, std::set<std::byte*>> kept_;  // by rounded size
   std::vector<std::weak_ptr<const std::function<bool()>>> asked_;
-  std::int64_t in_use_ = 0, peak_ = 0, recent_peak_ = 0, reserved_ = 0;
+  std::int64_t in_use_ = 0, peak_ = 0, recent_peak_ = 0, reserved_ = 0, kept_bytes_ = 0;
 };
 
 }  // namespace weir::device

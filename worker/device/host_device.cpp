@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host memory with exact accounting: the requested bytes, without the allocator's overhead. Buffers
-// share the counters, so they may outlive the device. Linux overcommits, so this class enforces the
-// limit: a request above the total fails, instead of the process being killed later.
-#include <atomic>
+// Host memory with exact accounting: the requested bytes. Freed blocks are kept, so that a step
+// meets no page faults. Buffers share the allocator, so they may outlive the device. Linux
+// overcommits, so this class enforces the limit: a request above the total fails, instead of the
+// process being killed later.
+#include <algorithm>
 #include <cstdlib>
+#include <memory>
+#include <string>
 #include <utility>
 
+#include <sanitizer/asan_interface.h>
+
+#include "worker/device/caching_allocator.h"
 #include "worker/device/device.h"
 #include "worker/device/system_memory.h"
 
@@ -14,18 +20,24 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;  // a cache line and the widest vector register
 
-struct Usage {
-  std::atomic<std::int64_t> in_use{0}, peak{0}, recent_peak{0};
+// The address sanitizer sees a use of freed memory only if it goes back to malloc.
+#ifdef __SANITIZE_ADDRESS__
+constexpr bool kKeepsBlocks = false;
+#else
+constexpr bool kKeepsBlocks = true;
+#endif
 
-  void add(std::int64_t bytes) {
-    const std::int64_t now = in_use.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-    for (std::atomic<std::int64_t>* most : {&peak, &recent_peak}) {
-      std::int64_t seen = most->load(std::memory_order_relaxed);
-      while (now > seen && !most->compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
-      }
-    }
-  }
-};
+CachingAllocator::RawMemory host_memory() {
+  return {.allocate =
+              [](std::size_t bytes) {
+                return static_cast<std::byte*>(std::aligned_alloc(kAlignment, bytes));
+              },
+          .release = [](std::byte* memory) { std::free(memory); },
+          .is_short =
+              [](std::size_t bytes) {
+                return read_system_memory().free < static_cast<std::int64_t>(bytes);
+              }};
+}
 
 class HostDevice final : public Device {
  public:
@@ -35,26 +47,24 @@ class HostDevice final : public Device {
   std::string name() const override { return name_; }
   int threads() const override { return threads_; }
   std::int64_t memory_bytes() const override { return total_; }
-  std::int64_t memory_free_bytes() const override { return read_system_memory().free; }
-  std::int64_t bytes_in_use() const override { return usage_->in_use.load(); }
-  std::int64_t bytes_peak() const override { return usage_->peak.load(); }
-  std::int64_t take_recent_peak() override {
-    return usage_->recent_peak.exchange(usage_->in_use.load());
+  std::int64_t memory_free_bytes() const override {
+    return std::min(total_, read_system_memory().free + memory_->bytes_kept());
   }
+  std::int64_t bytes_in_use() const override { return memory_->bytes_in_use(); }
+  std::int64_t bytes_peak() const override { return memory_->bytes_peak(); }
+  std::int64_t take_recent_peak() override { return memory_->take_recent_peak(); }
 
   Buffer allocate(std::size_t bytes) override {
     if (bytes > static_cast<std::size_t>(total_) ||
         bytes_in_use() + static_cast<std::int64_t>(bytes) > total_) {
       return {};
     }
-    const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    auto* data =
-        static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded ? rounded : kAlignment));
+    std::byte* data = memory_->allocate(bytes);
     if (data == nullptr) return {};
-    usage_->add(static_cast<std::int64_t>(bytes));
-    const auto release = [usage = usage_, bytes](std::byte* memory) {
-      std::free(memory);
-      usage->in_use.fetch_sub(static_cast<std::int64_t>(bytes), std::memory_order_relaxed);
+    ASAN_POISON_MEMORY_REGION(data + bytes, CachingAllocator::rounded(bytes) - bytes);
+    const auto release = [memory = memory_, bytes](std::byte* block) {
+      memory->free(block, bytes);
+      if (!kKeepsBlocks) memory->trim();
     };
     return {std::shared_ptr<std::byte>(data, release), bytes};
   }
@@ -63,7 +73,8 @@ class HostDevice final : public Device {
   const std::string name_;
   const int threads_;
   const std::int64_t total_;
-  const std::shared_ptr<Usage> usage_ = std::make_shared<Usage>();
+  const std::shared_ptr<CachingAllocator> memory_ =
+      std::make_shared<CachingAllocator>(host_memory());
 };
 
 }  // namespace

@@ -127,6 +127,35 @@ TEST(CachingAllocator, AsksBeforeItGivesKeptBlocksBack) {
   allocator.free(large, 8 * kMiB);
 }
 
+TEST(CachingAllocator, GivesKeptBlocksBackWhereMemoryIsShort) {
+  FakeMemory memory;
+  CachingAllocator::RawMemory raw = memory.raw();
+  std::size_t asked = 0;
+  bool is_short = false;
+  raw.is_short = [&](std::size_t bytes) {
+    asked = bytes;
+    return is_short;
+  };
+  CachingAllocator allocator(raw);
+  std::byte* first = allocator.allocate(kMiB);
+  EXPECT_EQ(asked, 0U) << "nothing is kept that could go back";
+  allocator.free(first, kMiB);
+  EXPECT_EQ(allocator.bytes_kept(), static_cast<std::int64_t>(kMiB));
+
+  allocator.free(allocator.allocate(2 * kMiB), 2 * kMiB);
+  EXPECT_EQ(asked, 2 * kMiB);
+  EXPECT_EQ(memory.held, 3 * kMiB) << "there was enough";
+  is_short = true;
+  allocator.free(allocator.allocate(kMiB), kMiB);
+  EXPECT_EQ(memory.held, 3 * kMiB) << "a kept block takes no memory";
+  std::byte* last = allocator.allocate(4 * kMiB);
+  EXPECT_NE(last, nullptr);
+  EXPECT_EQ(memory.held, 4 * kMiB);
+  EXPECT_EQ(allocator.bytes_kept(), 0);
+  EXPECT_EQ(allocator.bytes_reserved(), static_cast<std::int64_t>(4 * kMiB));
+  allocator.free(last, 4 * kMiB);
+}
+
 TEST(CachingAllocator, GivesEverythingBackAtTheEnd) {
   FakeMemory memory;
   {
