@@ -73,8 +73,8 @@ class Connection {
       if (auto found = lookup.poll()) return found;
       net::steady_timer timer(io_, pause);
       run(limit, [&](auto done) { timer.async_wait(done); });
-      timed_out_ = !stop_.stop_requested();
-      if (stop_.stop_requested() || steady_clock::now() >= limit) return std::nullopt;
+      timed_out_ = steady_clock::now() >= limit;
+      if (stop_.stop_requested() || timed_out_) return std::nullopt;
     }
   }
 

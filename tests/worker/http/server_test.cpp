@@ -507,6 +507,20 @@ TEST(Client, ReportsARefusedConnection) {
   EXPECT_EQ(answer.error().code, Code::kUnavailable);
 }
 
+// A lookup takes a while, and that is no lack of an answer.
+TEST(Client, ReportsARefusedConnectionOfANamedHost) {
+  auto server = serve({}, echo);
+  const int port = server->port();
+  server.reset();
+  const auto client =
+      *make_beast_transport({.base_url = "http://localhost:" + std::to_string(port)});
+
+  const auto answer = client->send({Method::kGet, "/", {}, ""}, soon(), {});
+
+  ASSERT_FALSE(answer.ok());
+  EXPECT_EQ(answer.error().code, Code::kUnavailable) << answer.error().message;
+}
+
 class SilentServer : public testing::Test {
  protected:
   std::mutex mutex_;
