@@ -14,7 +14,8 @@ constexpr std::size_t kMostConditions = 16, kMostType = 316, kMostConditionReaso
 constexpr std::size_t kMostSelector = 4096, kMostReason = 64, kMostNumber = 32, kMostHash = 16;
 constexpr std::size_t kMostCauses = 32, kMostGroups = 16, kMostGroupName = 12;
 constexpr std::size_t kMostPendingReason = 1024, kMostNodes = 16, kMostNodeReason = 256;
-constexpr std::size_t kMostObjectName = 253, kMostStages = 256, kMostLinks = 16, kMostShares = 256;
+constexpr std::size_t kMostObjectName = 253, kMostStages = 256, kMostLinks = 16, kMostShares = 256,
+                      kMostLines = 16;
 constexpr std::size_t kMostSplit = 128, kMostModelText = 256, kMostFolder = 4096,
                       kMostRecovery = 1024, kMostRestarted = 4096;
 
@@ -105,6 +106,13 @@ void fit(ReportStatus& status) {
     shorten({&each.bandwidth, &each.baseline, &each.latency_milliseconds}, kMostNumber);
   }
   shorten(status.micro_batch_shares, kMostShares);
+  Performance& performance = status.performance;
+  shorten(performance.slowest_node, kMostObjectName);
+  shorten(performance.step_milliseconds, kMostNumber);
+  shorten(performance.lines, kMostLines);
+  for (PerformanceLine& each : performance.lines) {
+    shorten({&each.line, &each.milliseconds}, kMostNumber);
+  }
 }
 
 }  // namespace weir::api

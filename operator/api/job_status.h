@@ -142,6 +142,19 @@ struct WorstLink {
   bool operator==(const WorstLink&) const = default;
 };
 
+// Where a step goes, of the steps that the newest report measured (operator/explain/README.md).
+struct PerformanceLine {
+  std::string line, milliseconds;
+  bool operator==(const PerformanceLine&) const = default;
+};
+struct Performance {
+  std::string step_milliseconds;  // "" = nothing is known
+  int steps = 0, slowest_stage = 0;
+  std::string slowest_node;
+  std::vector<PerformanceLine> lines;  // add up to a step
+  bool operator==(const Performance&) const = default;
+};
+
 // Field owner weir-operator-report.
 struct ReportStatus {
   std::int64_t step = 0, total_steps = 0;
@@ -158,6 +171,7 @@ struct ReportStatus {
   int sync_group_size_max = 0;                           // 0 = the job has one replica
   std::string sync_mean_group_size, sync_max_staleness;  // "" = unknown
   std::vector<int> micro_batch_shares;
+  Performance performance;
   bool operator==(const ReportStatus&) const = default;
 };
 

@@ -153,6 +153,17 @@ void fields(const auto& io, Same<WorstLink> auto& link) {
   io("latencyMilliseconds", link.latency_milliseconds);
   io("since", link.since);
 }
+void fields(const auto& io, Same<PerformanceLine> auto& one) {
+  io.always("line", one.line);
+  io.always("milliseconds", one.milliseconds);
+}
+void fields(const auto& io, Same<Performance> auto& performance) {
+  io("stepMilliseconds", performance.step_milliseconds);
+  io("steps", performance.steps);
+  io("slowestStage", performance.slowest_stage);
+  io("slowestNode", performance.slowest_node);
+  io.always("lines", performance.lines);
+}
 template <class Io, Same<ReportStatus> T>
 void fields(const Io& io, T& report) {
   if constexpr (Io::kReads) report.has_progress = io.has("progress");
@@ -181,6 +192,7 @@ void fields(const Io& io, T& report) {
     io("sync.meanGroupSize", report.sync_mean_group_size);
     io("sync.maxStaleness", report.sync_max_staleness);
   }
+  if (io.kReads || report.performance != Performance{}) io("performance", report.performance);
 }
 
 }  // namespace weir::api

@@ -86,6 +86,9 @@ Status serve_control(RunState& state) {
   for (const char* result : {"accepted", "rejected", "error", "throttled"}) {
     metrics.counter("weir_token_reviews_total", "TokenReviews by result.", {{"result", result}});
   }
+  auto& dropped = metrics.counter("weir_report_fields_dropped_total",
+                                  "Fields of reports whose values cannot be.", {});
+  parts.observe_dropped = [&dropped](int fields) { dropped.add(fields); };
   parts.observe = [&metrics](const char* endpoint, int code) {
     metrics
         .counter("weir_control_requests_total", "Answers of the control API.",

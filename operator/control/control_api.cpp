@@ -34,7 +34,8 @@ class Server final : public ControlApi {
         observe_(std::move(parts.observe)),
         authenticator_(parts.reviewer, parts.clock, std::move(parts.observe_review)),
         routes_({parts.cache, parts.hub, authenticator_, std::move(parts.seed),
-                 std::move(parts.leading), std::move(parts.leader), options.leader_port}) {}
+                 std::move(parts.leading), std::move(parts.leader), options.leader_port,
+                 std::move(parts.observe_dropped)}) {}
   ~Server() override { stop(); }
 
   Status start(const ControlOptions& options) {

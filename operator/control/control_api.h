@@ -36,6 +36,7 @@ struct ControlParts {
   // For metrics; may be empty. endpoint: "join", "register", "plan", "report" or "other".
   std::function<void(const char* endpoint, int code)> observe;
   std::function<void(const char* result)> observe_review;
+  std::function<void(int fields)> observe_dropped = {};  // from reports: impossible.h
 };
 
 class ControlApi {

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "operator/api/names.h"
+#include "operator/control/impossible.h"
 #include "operator/control/job_key.h"
 #include "worker/http/text.h"
 #include "worker/protocol/codec.h"
@@ -203,6 +204,8 @@ http::Response Routes::take_report(const Caller& caller, const std::string& text
   if (!body) return http::plain_text(400, body.error().message);
   if (body->job_uid != caller.uid())
     return http::plain_text(409, "jobUid: another job has this name");
+  const int dropped = drop_impossible(*body);
+  if (dropped > 0 && parts_.observe_dropped) parts_.observe_dropped(dropped);
   const int status = parts_.hub.take_report(caller.route.key(), *std::move(body));
   if (status == 409) return http::plain_text(status, "sequence: older than one that was seen");
   if (status == 428) return http::plain_text(status, "no members known here: register first");

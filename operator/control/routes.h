@@ -39,6 +39,7 @@ struct RouteParts {
   std::function<bool()> leading;        // whether this replica leads
   std::function<std::string()> leader;  // Lease identity "<pod>_<ip>_<uuid>"; "" = unknown
   int port = 8443;                      // of this replica and of the leader
+  std::function<void(int fields)> observe_dropped = {};  // of reports; may be empty
 };
 
 class Routes {

@@ -33,6 +33,12 @@ Profile profile() {
                       .times = {{"cpu", {{1, 0.1, 0.25, 0.01}, {4, 0.3, 0.75, 0.01}}}}}}};
 }
 
+PartSeconds parts() {
+  PartSeconds parts;
+  for (std::size_t i = 0; i < kStepParts; ++i) parts.seconds[i] = 0.25 * static_cast<double>(i + 1);
+  return parts;
+}
+
 schedule::Plan moving_plan() {
   schedule::Plan plan;
   plan.job_uid = "uid-1";
@@ -117,6 +123,7 @@ std::vector<Message> frames() {
                   .forward_seconds = 0.125,
                   .backward_seconds = 0.375,
                   .interrupted = true,
+                  .parts = parts(),
                   .sent = {{.forward = true,
                             .transfers = 10,
                             .timed = 8,
@@ -157,7 +164,11 @@ Segment segment_of(std::uint32_t revision) {
                      .latency_seconds = 0.25,
                      .timed = 30,
                      .transfers = 40}},
-          .ranks = {{.replica = 1, .stage = 1, .forward_seconds = 0.5, .backward_seconds = 0.75}}};
+          .ranks = {{.replica = 1,
+                     .stage = 1,
+                     .forward_seconds = 0.5,
+                     .backward_seconds = 0.75,
+                     .parts = parts()}}};
 }
 
 Report report() {

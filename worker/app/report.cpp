@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/app/report.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -16,6 +17,12 @@ namespace {
 
 std::int64_t timed_of(const transport::LinkCounters& counters) {
   return std::accumulate(counters.histogram.begin(), counters.histogram.end(), std::int64_t{0});
+}
+
+protocol::PartSeconds seconds_of(const engine::StepRecord& record) {
+  protocol::PartSeconds parts;
+  std::ranges::transform(record.parts, parts.seconds.begin(), to_seconds);
+  return parts;
 }
 
 }  // namespace
@@ -54,7 +61,8 @@ protocol::StageStatus status_of(const engine::StepRecord& record, std::int64_t m
           .skipped_in_row = record.skipped_in_row,
           .forward_seconds = record.forward_seconds,
           .backward_seconds = record.backward_seconds,
-          .interrupted = record.interrupted};
+          .interrupted = record.interrupted,
+          .parts = seconds_of(record)};
 }
 
 std::string loss_line(const engine::StepRecord& record, bool emulated) {

@@ -189,11 +189,34 @@ std::optional<protocol::Segment> SegmentWindow::segment() const {
     }
     segment.ranks.push_back(rank);
   }
+  add_parts(first, segment.ranks);
   keep_slowest(segment.links, &protocol::SegmentLink::seconds);
   keep_slowest(segment.ranks, [](const protocol::SegmentRank& rank) {
     return rank.forward_seconds + rank.backward_seconds;
   });
   return segment;
+}
+
+void SegmentWindow::add_parts(std::size_t first, std::vector<protocol::SegmentRank>& ranks) const {
+  std::vector<protocol::PartSeconds> means(ranks.size());
+  const auto steps = static_cast<double>(steps_.size() - first);
+  for (std::size_t at = first; at < steps_.size(); ++at) {
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      const auto& told = steps_[at].parts[i];
+      if (!told) return;
+      for (std::size_t part = 0; part < protocol::kStepParts; ++part) {
+        means[i].seconds[part] += told->seconds[part] / steps;
+      }
+    }
+  }
+  std::vector<double> waits(static_cast<std::size_t>(replicas_));  // of all ranks of a replica
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    waits[static_cast<std::size_t>(ranks[i].replica)] += means[i].of(protocol::StepPart::kSum);
+  }
+  const auto slowest = static_cast<int>(std::ranges::min_element(waits) - waits.begin());
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i].replica == slowest) ranks[i].parts = means[i];
+  }
 }
 
 Segments::Kept Segments::kept_of(const schedule::Plan& plan, int incarnation) {
@@ -234,14 +257,16 @@ void Segments::take(Kept& kept, const protocol::StageStatus& status) {
     sample.step = status.step;
     sample.links.resize(static_cast<std::size_t>(2 * replicas * boundaries));
     sample.ops.resize(static_cast<std::size_t>(replicas * kept.stages));
+    sample.parts.resize(sample.ops.size());
   }
   ++gathered.ranks;
   // A worker of an older release does not tell these times.
   gathered.interrupted |= status.interrupted || status.forward_seconds <= 0;
   if (status.stage == 0) sample.seconds = std::max(sample.seconds, status.step_seconds);
   const double count = kept.micro_batches[static_cast<std::size_t>(status.replica)];
-  sample.ops[static_cast<std::size_t>(status.replica * kept.stages + status.stage)] = {
-      status.forward_seconds / count, status.backward_seconds / count};
+  const auto rank = static_cast<std::size_t>(status.replica * kept.stages + status.stage);
+  sample.ops[rank] = {status.forward_seconds / count, status.backward_seconds / count};
+  sample.parts[rank] = status.parts;
   for (const protocol::Sent& sent : status.sent) {
     const int boundary = sent.forward ? status.stage : status.stage - 1;
     if (boundary < 0 || boundary >= boundaries) continue;

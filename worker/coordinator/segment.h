@@ -43,6 +43,7 @@ struct StepSample {
   };
   std::vector<Link> links;                     // by replica, boundary and direction, forward first
   std::vector<std::pair<double, double>> ops;  // mean forward and backward by replica and stage
+  std::vector<std::optional<protocol::PartSeconds>> parts;  // likewise
 };
 
 // The steps of one plan. Steps before the last change are dropped.
@@ -56,6 +57,8 @@ class SegmentWindow {
 
  private:
   std::size_t change() const;  // the first step behind the newest change; 0 = none
+  // Mean parts of the ranks of the replica that waits least for the others, into its ranks.
+  void add_parts(std::size_t first, std::vector<protocol::SegmentRank>& ranks) const;
   // Whether the first step does not count: the change may have come in its middle.
   bool first_is_mixed() const;
 

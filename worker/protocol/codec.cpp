@@ -145,11 +145,18 @@ void fields(auto& io, Is<SegmentLink> auto& link) {
   io("transfers", link.transfers);
 }
 
+void fields(auto& io, Is<PartSeconds> auto& parts) {
+  for (std::size_t i = 0; i < kStepParts; ++i) {
+    if (io.kReads || parts.seconds[i] != 0) io(kStepPartNames[i], parts.seconds[i]);
+  }
+}
+
 void fields(auto& io, Is<SegmentRank> auto& rank) {
   io("replica", rank.replica);
   io.required("stage", rank.stage);
   io("forwardSeconds", rank.forward_seconds);
   io("backwardSeconds", rank.backward_seconds);
+  io("parts", rank.parts);
 }
 
 void fields(auto& io, Is<Segment> auto& segment) {
@@ -302,6 +309,7 @@ void fields(auto& io, Is<StageStatus> auto& status) {
   io("forwardSeconds", status.forward_seconds);
   io("backwardSeconds", status.backward_seconds);
   if (io.kReads || status.interrupted) io("interrupted", status.interrupted);
+  io("parts", status.parts);
   if (io.kReads || !status.sent.empty()) io("sent", status.sent);
   io("validation", status.validation);
 }

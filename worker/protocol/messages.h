@@ -3,6 +3,8 @@
 // when they are answered: worker/protocol/README.md. JSON: codec.h.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "worker/base/settings.h"
+#include "worker/protocol/step_part.h"
 #include "worker/schedule/plan.h"
 
 namespace weir::protocol {
@@ -114,9 +117,15 @@ struct SegmentLink {
   double latency_seconds = 0;     // half of a small round trip
   std::int64_t timed = 0, transfers = 0;
 };
+// Seconds of each part of a step, by StepPart. Parts without time are not sent.
+struct PartSeconds {
+  std::array<double, kStepParts> seconds{};
+  double of(StepPart part) const { return seconds[static_cast<std::size_t>(part)]; }
+};
 struct SegmentRank {
   int replica = 0, stage = 0;
   double forward_seconds = 0, backward_seconds = 0;  // of one micro-batch
+  std::optional<PartSeconds> parts = {};             // of the replica that waits least for others
 };
 struct Segment {
   std::uint32_t revision = 0;
@@ -267,6 +276,8 @@ struct StageStatus {  // sent after each step
   double forward_seconds = 0, backward_seconds = 0;  // of all ops; the latter with weights
   // A save, a validation or another plan came into this step or directly before it.
   bool interrupted = false;
+  // Since the end of the step before; nothing from a worker of an older release.
+  std::optional<PartSeconds> parts = {};
   std::vector<Sent> sent;
   // The newest validation, if it was not told yet; last stage of replica 0 only.
   std::optional<Validation> validation;

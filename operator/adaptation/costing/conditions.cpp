@@ -286,8 +286,8 @@ bool covers(const Conditions& conditions, const schedule::Plan& plan) {
   });
 }
 
-double step_under(const Conditions& conditions, const facts::Facts& facts,
-                  const planner::Model& model, const schedule::Plan& plan) {
+std::vector<Pipeline> pipelines_under(const Conditions& conditions, const facts::Facts& facts,
+                                      const planner::Model& model, const schedule::Plan& plan) {
   const planner::Cluster cluster = cluster_of(facts);
   const auto link_of = [&](const std::string& from, const std::string& to,
                            std::int64_t bytes) -> schedule::LinkModel {
@@ -304,23 +304,33 @@ double step_under(const Conditions& conditions, const facts::Facts& facts,
     return {
         from_seconds(rate > 0 ? static_cast<double>(bytes) / rate : 0), from_seconds(latency), {}};
   };
-  double slowest = 0, all = 0, paced = 0;  // paced: micro-batches per second
-  std::vector<schedule::StageTime> longest;
+  std::vector<Pipeline> pipelines;
   for (int r = 0; r < plan.replica_count(); ++r) {
     const auto one = facts::of_replica(plan, r);
     const auto costs = planner::costs_of(model, cluster, one);
     if (costs.stages.size() != plan.stages.size() || one.ranks.size() != plan.stages.size()) {
-      return 0;
+      return {};
     }
     std::vector<std::string> nodes(plan.stages.size());
     for (const auto& rank : one.ranks) nodes[static_cast<std::size_t>(rank.stage)] = rank.node;
-    schedule::PipelineModel pipeline;
+    schedule::PipelineModel& pipeline =
+        pipelines.emplace_back(plan.micro_batches[static_cast<std::size_t>(r)]).model;
     pipeline.stages = slowed(costs.stages, one, conditions);
     for (std::size_t b = 0; b < costs.boundary_bytes.size(); ++b) {
       pipeline.forward.push_back(link_of(nodes[b], nodes[b + 1], costs.boundary_bytes[b]));
       pipeline.backward.push_back(link_of(nodes[b + 1], nodes[b], costs.boundary_bytes[b]));
     }
-    const int share = plan.micro_batches[static_cast<std::size_t>(r)];
+  }
+  return pipelines;
+}
+
+double step_under(const Conditions& conditions, const facts::Facts& facts,
+                  const planner::Model& model, const schedule::Plan& plan) {
+  double slowest = 0, all = 0, paced = 0;  // paced: micro-batches per second
+  std::vector<schedule::StageTime> longest;
+  const auto pipelines = pipelines_under(conditions, facts, model, plan);
+  if (pipelines.empty()) return 0;
+  for (const auto& [share, pipeline] : pipelines) {
     const auto timeline = schedule::simulate(plan.schedule, share, pipeline);
     if (!timeline || timeline->step.count() <= 0) return 0;
     const double own = to_seconds(timeline->step);
@@ -333,6 +343,7 @@ double step_under(const Conditions& conditions, const facts::Facts& facts,
     }
   }
   if (schedule::averages(plan)) return all / paced;
+  const planner::Cluster cluster = cluster_of(facts);
   SumLinks sums = sum_links(facts, cluster);
   for (const auto& [nodes, rate] : conditions.sum_links) {
     sums.cluster.links.push_back({nodes.first, nodes.second, rate, cluster.default_latency});

@@ -6,12 +6,14 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "operator/estimator/contention.h"
 #include "operator/facts/facts.h"
 #include "operator/planner/model/model.h"
 #include "worker/protocol/messages.h"
 #include "worker/schedule/plan.h"
+#include "worker/schedule/simulator.h"
 
 namespace weir::costing {
 
@@ -60,8 +62,16 @@ void complete(Conditions& own, const Conditions& other);
 // Whether all links of the plan are known.
 bool covers(const Conditions& conditions, const schedule::Plan& plan);
 
-// Seconds of a simulated step of the plan under these conditions; 0 = unknown. Links that are not
-// known have their usual rates, pods the usual slowness.
+// The replicas of a plan under these conditions; empty = unknown. Links that are not known have
+// their usual rates, pods the usual slowness.
+struct Pipeline {
+  int micro_batches = 1;
+  schedule::PipelineModel model;
+};
+std::vector<Pipeline> pipelines_under(const Conditions& conditions, const facts::Facts& facts,
+                                      const planner::Model& model, const schedule::Plan& plan);
+
+// Seconds of a simulated step of the plan under these conditions; 0 = unknown.
 double step_under(const Conditions& conditions, const facts::Facts& facts,
                   const planner::Model& model, const schedule::Plan& plan);
 

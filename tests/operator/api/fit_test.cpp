@@ -113,6 +113,8 @@ TEST(Fit, AnyReportKeepsTheLimitsOfTheCrd) {
     status.sync_group_size_max = kHuge;
     status.sync_mean_group_size = status.sync_max_staleness = kLong;
     status.micro_batch_shares.assign(kMany, kHuge);
+    status.performance = {kLong, kHuge, kHuge, kLong, {}};
+    status.performance.lines.assign(kMany, {kLong, kLong});
 
     check(json::parse(encode_report_status(job(), status))["status"], status_schema(), "status");
   }

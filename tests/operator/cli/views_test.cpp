@@ -125,9 +125,38 @@ TEST(Views, WhyNamesCauseNetworkAndLastChange) {
       "s -> 1.19 s\n"
       "The operator  compares other orders each tick, and changes the plan when a gain is sure "
       "enough\n"
-      "Not known     how the step divides among compute, waits and links, and what a slow device "
-      "costs: the dashboard of the\n"
-      "              job shows the idle time of each stage\n");
+      "Not known     where a step goes: replicas that average, workers of an older release and "
+      "fewer than two steps of this\n"
+      "              plan do not tell it; and what a slow device costs\n");
+}
+
+TEST(Views, WhyShowsWhereAStepGoes) {
+  json job = running_job();
+  job["status"]["performance"] = json::parse(R"json({
+    "stepMilliseconds": "1511.0", "steps": 32, "slowestStage": 2, "slowestNode": "n3", "lines": [
+      {"line": "Compute", "milliseconds": "950.0"}, {"line": "Data", "milliseconds": "0.0"},
+      {"line": "FillAndDrain", "milliseconds": "180.0"},
+      {"line": "UsualLinks", "milliseconds": "2.0"}, {"line": "SlowLinks", "milliseconds": "54.0"},
+      {"line": "Order", "milliseconds": "315.0"}, {"line": "Update", "milliseconds": "8.0"},
+      {"line": "Interruptions", "milliseconds": "0.0"}, {"line": "Newer", "milliseconds": "4.5"},
+      {"line": "NotExplained", "milliseconds": "-2.5"}]})json");
+
+  EXPECT_THAT(why(job), HasSubstr("Where a step goes (mean of 32 steps)           ms      %\n"
+                                  "  compute of the slowest stage (2, on n3)   950.0   62.9\n"
+                                  "  loading its data                            0.0    0.0\n"
+                                  "  filling and draining the pipeline         180.0   11.9\n"
+                                  "  links at their usual rates                  2.0    0.1\n"
+                                  "  links slower than usual                    54.0    3.6\n"
+                                  "  what this order does not hide             315.0   20.8\n"
+                                  "  sums, clipping and optimizer                8.0    0.5\n"
+                                  "  saves, validation, switches                 0.0    0.0\n"
+                                  "  Newer                                       4.5    0.3\n"
+                                  "  not explained                              -2.5   -0.2\n"
+                                  "  a step                                   1511.0  100.0\n"
+                                  "Not known     what a slow device costs\n"));
+
+  job["status"]["performance"]["slowestNode"] = std::string(200, 'n');
+  why(job);  // no line is too long
 }
 
 TEST(Views, WhyTellsWhatTheOperatorDoes) {

@@ -81,6 +81,39 @@ TEST(Segments, HaveMeansOfTheStepsOfThePlan) {
   EXPECT_FALSE(job.segments.previous());
 }
 
+// Two replicas of two stages. The second one waits less for the other, so it is the slower one.
+TEST(Segments, HaveThePartsOfTheReplicaThatWaitsLeast) {
+  using protocol::StepPart;
+  const schedule::Plan plan = plan_of(1, 2);
+  for (const bool all_tell : {true, false}) {
+    Segments segments;
+    segments.follow(&plan, 0);
+    for (int step = 1; step <= 4; ++step) {
+      for (int rank = 0; rank < 4; ++rank) {
+        protocol::StageStatus status{
+            .epoch = 1, .step = step, .replica = rank / 2, .stage = rank % 2};
+        status.step_seconds = 1;
+        status.forward_seconds = status.backward_seconds = 0.1;
+        auto& seconds = status.parts.emplace().seconds;
+        seconds[static_cast<std::size_t>(StepPart::kSum)] = rank / 2 == 0 ? 0.3 : 0.1;
+        seconds[static_cast<std::size_t>(StepPart::kForward)] = 0.1 * step;
+        const bool older = !all_tell && rank == 3;
+        if (older) status.parts.reset();
+        segments.on_status(status);
+      }
+    }
+    const auto segment = segments.current();
+    ASSERT_TRUE(segment);
+    ASSERT_EQ(segment->ranks.size(), 4U);
+    for (const protocol::SegmentRank& rank : segment->ranks) {
+      ASSERT_EQ(rank.parts.has_value(), all_tell && rank.replica == 1) << rank.stage;
+      if (!rank.parts) continue;
+      EXPECT_DOUBLE_EQ(rank.parts->of(StepPart::kForward), 0.25);
+      EXPECT_DOUBLE_EQ(rank.parts->of(StepPart::kSum), 0.1);
+    }
+  }
+}
+
 TEST(Segments, NeedTwoSteps) {
   Job job;
   job.step(1);

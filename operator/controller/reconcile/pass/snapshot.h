@@ -16,6 +16,7 @@
 #include "operator/api/pipeline_job.h"
 #include "operator/estimator/contention.h"
 #include "operator/estimator/estimates.h"
+#include "operator/explain/waterfall.h"
 #include "operator/facts/facts.h"
 #include "worker/protocol/messages.h"
 #include "worker/schedule/plan.h"
@@ -30,6 +31,9 @@ struct NetworkMemory {
   estimator::UsualRates usual;
   std::map<estimator::NodePair, estimator::SegmentRate> rates;  // now
   double cost_seconds = 0, cost_part = 0;                       // of all slow links, in a step
+  std::optional<explain::Waterfall> waterfall;                  // of the segment's steps
+  int steps = 0;                                                // of that segment
+  std::string slowest_node;                                     // that has the slowest stage
 };
 
 // Memory of the controller between passes. It may be lost with the leader (operator/README.md

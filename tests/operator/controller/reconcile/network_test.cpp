@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contended links in the status, from the segments that workers report.
+#include <cmath>
+#include <map>
+#include <string>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "operator/explain/waterfall.h"
 #include "tests/operator/controller/reconcile/world.h"
 
 namespace weir::reconcile::test {
@@ -40,11 +45,21 @@ struct Job {
                                    .transfers = 17 * i});
         }
       }
+      if (tells_parts) {
+        for (int stage = 0; stage < 4; ++stage) {
+          protocol::SegmentRank rank{
+              .stage = stage, .forward_seconds = 0.02, .backward_seconds = 0.04};
+          rank.parts.emplace();
+          rank.parts->seconds[static_cast<std::size_t>(protocol::StepPart::kOptimizer)] = 0.01;
+          segment.ranks.push_back(rank);
+        }
+      }
       world.report->body.segment = segment;
       world.steps(1, seconds);
     }
   }
   World world;
+  bool tells_parts = false;
 };
 
 TEST(ContendedLink, IsToldWithItsUsualRateAndItsCost) {
@@ -96,6 +111,51 @@ TEST(ContendedLink, IsNotClaimedWithoutSegments) {
   for (auto& link : job.world.estimates.links) link.now = 0.3 * kFast;  // Prometheus alone
   job.world.steps(40, 1.15);
   EXPECT_EQ(job.world.event_count("NetworkContended"), 0);
+}
+
+// Tenths of a millisecond by line.
+std::map<std::string, long> tenths(const api::Performance& performance) {
+  std::map<std::string, long> lines;
+  for (const auto& [line, milliseconds] : performance.lines) {
+    lines[line] = std::lround(10 * std::stod(milliseconds));
+  }
+  return lines;
+}
+
+TEST(WhereAStepGoes, IsToldInLinesThatAddUp) {
+  Job job;
+  job.tells_parts = true;
+  job.train(20, kFast, 1.15);
+  const api::Performance usual = job.world.job.report.performance;
+  EXPECT_EQ(usual.step_milliseconds, "1150.0");
+  EXPECT_FALSE(usual.slowest_node.empty());
+  EXPECT_GE(usual.steps, 5);
+  auto lines = tenths(usual);
+  EXPECT_EQ(lines.size(), explain::kLines);
+  EXPECT_GT(lines["Compute"], 0);
+  EXPECT_GT(lines["FillAndDrain"], 0);
+  EXPECT_EQ(lines["SlowLinks"], 0);
+  EXPECT_EQ(lines["Update"], 100);
+
+  job.train(16, kSlow, 1.5);
+  auto slow = tenths(job.world.job.report.performance);
+  EXPECT_GT(slow["SlowLinks"] + slow["Order"], lines["Order"]);
+  EXPECT_EQ(slow["Compute"], lines["Compute"]);
+  long sum = 0;
+  for (const auto& [line, own] : slow) sum += own;
+  EXPECT_EQ(sum, 15000);
+}
+
+TEST(WhereAStepGoes, IsNotToldWithoutTheParts) {
+  Job job;
+  job.train(20, kFast, 1.15);
+  EXPECT_EQ(job.world.job.report.performance, api::Performance{});
+  job.tells_parts = true;
+  job.train(20, kFast, 1.15);
+  EXPECT_FALSE(job.world.job.report.performance.lines.empty());
+  job.world.report->body.segment->revision = 99;  // of another plan
+  job.world.steps(20, 1.15);
+  EXPECT_EQ(job.world.job.report.performance, api::Performance{});
 }
 
 }  // namespace network_test

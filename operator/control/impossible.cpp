@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/control/impossible.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <vector>
+
+namespace weir::control_server {
+namespace {
+
+constexpr double kMostSeconds = 1e6;
+
+bool possible(double seconds) {
+  return std::isfinite(seconds) && seconds >= 0 && seconds <= kMostSeconds;
+}
+
+bool possible(const protocol::SegmentLink& link) {
+  return link.replica >= 0 && link.boundary >= 0 && possible(link.seconds) &&
+         possible(link.latency_seconds) && link.timed >= 0 && link.transfers >= link.timed;
+}
+
+bool possible(const protocol::SegmentRank& rank) {
+  return rank.replica >= 0 && rank.stage >= 0 && possible(rank.forward_seconds) &&
+         possible(rank.backward_seconds);
+}
+
+template <class Entry>
+int drop_entries(std::vector<Entry>& entries) {
+  return static_cast<int>(
+      std::erase_if(entries, [](const Entry& entry) { return !possible(entry); }));
+}
+
+int drop_from(std::optional<protocol::Segment>& segment) {
+  if (!segment) return 0;
+  if (!possible(segment->step_seconds) || segment->steps < 0) {
+    segment.reset();
+    return 1;
+  }
+  int dropped = 0;
+  const auto clear = [&dropped](double& seconds) {
+    if (possible(seconds)) return;
+    seconds = 0;
+    ++dropped;
+  };
+  clear(segment->step_error);
+  dropped += drop_entries(segment->links) + drop_entries(segment->ranks);
+  for (protocol::SegmentLink& link : segment->links) clear(link.error);
+  for (protocol::SegmentRank& rank : segment->ranks) {
+    if (!rank.parts ||
+        std::ranges::all_of(rank.parts->seconds, [](double each) { return possible(each); })) {
+      continue;
+    }
+    rank.parts.reset();
+    ++dropped;
+  }
+  return dropped;
+}
+
+}  // namespace
+
+int drop_impossible(protocol::Report& report) {
+  return drop_from(report.segment) + drop_from(report.previous_segment);
+}
+
+}  // namespace weir::control_server

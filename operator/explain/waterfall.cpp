@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/explain/waterfall.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <numeric>
+
+#include "worker/base/units.h"
+
+namespace weir::explain {
+namespace {
+
+using protocol::PartSeconds;
+using protocol::StepPart;
+
+// The least that any order needs: where backwards may be split, the shorter form counts.
+double compute_of(const schedule::StageTime& stage, schedule::Backwards backwards) {
+  const auto parts = stage.backward_input + stage.backward_weights;
+  const bool shorter = backwards == schedule::Backwards::kSplit && parts < stage.backward;
+  return to_seconds(stage.forward + (shorter ? parts : stage.backward));
+}
+
+schedule::PipelineModel without_links(schedule::PipelineModel model) {
+  for (auto* links : {&model.forward, &model.backward}) {
+    for (schedule::LinkModel& link : *links) link = {};
+  }
+  return model;
+}
+
+double sum(const PartSeconds& parts, std::initializer_list<StepPart> chosen) {
+  double seconds = 0;
+  for (const StepPart part : chosen) seconds += parts.of(part);
+  return seconds;
+}
+
+}  // namespace
+
+std::optional<Waterfall> waterfall(const Steps& steps) {
+  const std::size_t stages = steps.now.stages.size();
+  const bool fits = stages > 0 && steps.parts.size() == stages &&
+                    steps.usual.stages.size() == stages && steps.step_seconds > 0 &&
+                    steps.micro_batches > 0;
+  if (!fits) return std::nullopt;
+  const auto simulated = schedule::simulate(steps.schedule, steps.micro_batches, steps.now);
+  if (!simulated || simulated->step.count() <= 0) return std::nullopt;
+
+  Waterfall result{.step_seconds = steps.step_seconds};
+  double compute = -1;
+  for (std::size_t s = 0; s < stages; ++s) {
+    const double own = steps.micro_batches * compute_of(steps.now.stages[s], steps.backwards);
+    if (own <= compute) continue;
+    compute = own;
+    result.slowest_stage = static_cast<int>(s);
+  }
+  // Whole backwards may be shorter than both parts of split ones.
+  const auto least = [&](const schedule::PipelineModel& model) {
+    auto bound = schedule::least_step(model, steps.micro_batches, schedule::Backwards::kWhole);
+    if (steps.backwards == schedule::Backwards::kSplit) {
+      bound = std::min(bound, schedule::least_step(model, steps.micro_batches, steps.backwards));
+    }
+    return to_seconds(bound);
+  };
+  const double alone = least(without_links(steps.now));
+  const double usual = least(steps.usual), now = least(steps.now);
+  const PartSeconds& first = steps.parts.front();
+  // A forward loads its data, so the times of ops contain that of loading.
+  const double data = std::min(
+      compute, steps.parts[static_cast<std::size_t>(result.slowest_stage)].of(StepPart::kData));
+
+  const auto set = [&](Line line, double seconds) {
+    result.seconds[static_cast<std::size_t>(line)] = seconds;
+  };
+  set(Line::kCompute, compute - data);
+  set(Line::kData, data);
+  set(Line::kFillAndDrain, alone - compute);
+  set(Line::kUsualLinks, usual - alone);
+  set(Line::kSlowLinks, now - usual);
+  set(Line::kOrder, to_seconds(simulated->step) - now);
+  set(Line::kUpdate, sum(first, {StepPart::kOptimizer, StepPart::kSum, StepPart::kAverage,
+                                 StepPart::kNote, StepPart::kVerdict, StepPart::kClip}));
+  set(Line::kInterruptions,
+      sum(first, {StepPart::kSave, StepPart::kSwitch, StepPart::kValidation}));
+  const double explained = std::accumulate(result.seconds.begin(), result.seconds.end(), 0.0);
+  set(Line::kNotExplained, steps.step_seconds - explained);
+  return result;
+}
+
+}  // namespace weir::explain

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Divides a step into lines that add up to it, from what any order needs to what this one wastes
+// (operator/explain/README.md). Pure.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "worker/protocol/messages.h"
+#include "worker/schedule/bounds.h"
+#include "worker/schedule/caps.h"
+#include "worker/schedule/simulator.h"
+
+namespace weir::explain {
+
+enum class Line : unsigned char {
+  kCompute,        // ops of the slowest stage, without loading its data
+  kData,           // loading it
+  kFillAndDrain,   // what no order can overlap, even without links
+  kUsualLinks,     // what the links add to that at their usual rates
+  kSlowLinks,      // what they add because they are slower than usual
+  kOrder,          // what this order does not hide, and another one could
+  kUpdate,         // behind the last op: sums, averages, norm, verdict, optimizer
+  kInterruptions,  // saves, validations, changes of plans
+  kNotExplained,   // the rest; may be negative
+};
+// Names in status, in the order of the enumerators.
+inline constexpr std::array kLineNames{"Compute",    "Data",          "FillAndDrain",
+                                       "UsualLinks", "SlowLinks",     "Order",
+                                       "Update",     "Interruptions", "NotExplained"};
+inline constexpr std::size_t kLines = kLineNames.size();
+static_assert(static_cast<std::size_t>(Line::kNotExplained) + 1 == kLines);
+
+// The steps of a segment, of the replica that waits least for the others.
+struct Steps {
+  double step_seconds = 0;
+  schedule::Schedule schedule = {};
+  int micro_batches = 1;
+  schedule::PipelineModel now = {},
+                          usual = {};  // as they were, and with links at their usual rates
+  schedule::Backwards backwards = schedule::Backwards::kWhole;  // that another order may have
+  std::vector<protocol::PartSeconds> parts = {};                // by stage
+};
+
+struct Waterfall {
+  double step_seconds = 0;
+  int slowest_stage = 0;
+  std::array<double, kLines> seconds{};  // add up to step_seconds
+  double of(Line line) const { return seconds[static_cast<std::size_t>(line)]; }
+};
+
+// Nothing if stages, links and parts do not fit together, or the order cannot be simulated.
+std::optional<Waterfall> waterfall(const Steps& steps);
+
+}  // namespace weir::explain

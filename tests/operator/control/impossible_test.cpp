@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/control/impossible.h"
+
+#include <limits>
+
+#include <gtest/gtest.h>
+
+namespace weir::control_server {
+namespace impossible_test {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+protocol::Report report() {
+  protocol::Segment segment{.revision = 3, .steps = 8, .step_seconds = 1.5, .step_error = 0.01};
+  segment.links = {{.boundary = 0, .seconds = 0.1, .error = 0.01, .timed = 3, .transfers = 4},
+                   {.boundary = 1, .seconds = 0.2, .timed = 4, .transfers = 4}};
+  segment.ranks = {{.stage = 0, .forward_seconds = 0.1, .backward_seconds = 0.2},
+                   {.stage = 1, .forward_seconds = 0.1, .backward_seconds = 0.2}};
+  segment.ranks[0].parts.emplace().seconds[0] = 0.4;
+  segment.ranks[1].parts.emplace().seconds[0] = 0.5;
+  protocol::Report report;
+  report.segment = segment;
+  return report;
+}
+
+TEST(Impossible, NothingIsTakenFromAReportThatCanBe) {
+  protocol::Report one = report();
+  EXPECT_EQ(drop_impossible(one), 0);
+  EXPECT_EQ(one.segment->links.size(), 2U);
+  EXPECT_EQ(one.segment->ranks[1].parts->seconds[0], 0.5);
+}
+
+TEST(Impossible, FieldsGoAndTheRestStays) {
+  protocol::Report one = report();
+  one.segment->step_error = kNan;
+  one.segment->links[0].error = -1;
+  one.segment->links[1].seconds = std::numeric_limits<double>::infinity();
+  one.segment->ranks[0].parts->seconds[3] = 1e9;
+  one.segment->ranks[1].stage = -1;
+
+  EXPECT_EQ(drop_impossible(one), 5);
+
+  EXPECT_EQ(one.segment->step_error, 0);
+  ASSERT_EQ(one.segment->links.size(), 1U);
+  EXPECT_EQ(one.segment->links[0].error, 0);
+  EXPECT_EQ(one.segment->links[0].seconds, 0.1);
+  ASSERT_EQ(one.segment->ranks.size(), 1U);
+  EXPECT_FALSE(one.segment->ranks[0].parts);
+  EXPECT_EQ(one.segment->ranks[0].forward_seconds, 0.1);
+}
+
+TEST(Impossible, ASegmentWithoutAStepTimeGoes) {
+  for (const double seconds : {kNan, -1.0, 2e6}) {
+    protocol::Report one = report();
+    one.previous_segment = one.segment;
+    one.previous_segment->step_seconds = seconds;
+    EXPECT_EQ(drop_impossible(one), 1);
+    EXPECT_FALSE(one.previous_segment);
+    EXPECT_TRUE(one.segment);
+  }
+}
+
+}  // namespace impossible_test
+}  // namespace weir::control_server
