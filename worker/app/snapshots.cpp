@@ -93,13 +93,20 @@ void Snapshots::read_histories() {
     const bool good = from.is_object() && found != from.end() && found->is_number_integer();
     return good ? found->get<std::int64_t>() : 0;
   };
-  histories_ = {.begun = number("begun"), .awaited = number("awaited"), .start = number("start")};
+  histories_ = {.begun = number("begun"),
+                .awaited = number("awaited"),
+                .start = number("start"),
+                .revision = number("revision"),
+                .incarnation = number("incarnation")};
 }
 
 // A process that finds an older history offers nothing: its snapshots are not used.
 void Snapshots::write_histories() {
-  const json all = {
-      {"begun", histories_.begun}, {"awaited", histories_.awaited}, {"start", histories_.start}};
+  const json all = {{"begun", histories_.begun},
+                    {"awaited", histories_.awaited},
+                    {"start", histories_.start},
+                    {"revision", histories_.revision},
+                    {"incarnation", histories_.incarnation}};
   const Status written = disk_.write_file(checkpoint::join(folder_, kHistories), all.dump() + "\n");
   if (!written) log_warn(kInLog, "history not kept", {{"reason", written.error().message}});
 }
@@ -235,12 +242,21 @@ void Snapshots::await(std::int64_t history, std::int64_t start) {
 // Files go before the history is written: those that stay belong to it.
 void Snapshots::begin(std::int64_t history, std::int64_t start) {
   remove(forget([&](std::int64_t one) { return one > start; }));
-  histories_ = {.begun = history};
+  histories_.begun = history;
+  histories_.awaited = histories_.start = 0;
+  write_histories();
+}
+
+void Snapshots::runs(std::uint32_t revision, int incarnation) {
+  histories_.revision = revision;
+  histories_.incarnation = incarnation;
   write_histories();
 }
 
 protocol::Inventory Snapshots::inventory() const {
-  protocol::Inventory inventory{.history = histories_.begun};
+  protocol::Inventory inventory{.history = histories_.begun,
+                                .revision = static_cast<std::uint32_t>(histories_.revision),
+                                .incarnation = static_cast<int>(histories_.incarnation)};
   const std::lock_guard lock(mutex_);
   for (const Kept& one : kept_) {
     inventory.held.push_back({.first = one.layers.first,

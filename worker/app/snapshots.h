@@ -39,6 +39,7 @@ class Snapshots final : public engine::Snapshots {
   Status load(stage::Stage& stage, std::int64_t step) override;
   void await(std::int64_t history, std::int64_t start) override;
   void begin(std::int64_t history, std::int64_t start) override;
+  void runs(std::uint32_t revision, int incarnation) override;
   protocol::Inventory inventory() const override;
 
  private:
@@ -49,6 +50,7 @@ class Snapshots final : public engine::Snapshots {
   // To which histories the snapshots belong: engine::Snapshots::await().
   struct Histories {
     std::int64_t begun = 0, awaited = 0, start = 0;
+    std::int64_t revision = 0, incarnation = 0;  // of the last plan
   };
 
   void find();

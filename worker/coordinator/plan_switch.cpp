@@ -178,6 +178,8 @@ int PlanSwitch::next_incarnation(const Members& members) const {
   for (const auto* state : states_of(plan, members)) {
     if (!base_ && state->revision != 0) state_elsewhere = true;
     if (state->revision == plan.revision) highest = std::max(highest, state->incarnation);
+    const protocol::Inventory& told = state->inventory;
+    if (told.revision == plan.revision) highest = std::max(highest, told.incarnation);
   }
   const bool in_band_tier =
       plan.trigger == schedule::Trigger::kRetune || plan.trigger == schedule::Trigger::kManual;

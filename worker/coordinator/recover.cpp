@@ -36,7 +36,10 @@ bool PlanSwitch::recovers() const {
 
 bool PlanSwitch::runs_already(const Members& members) const {
   return std::ranges::any_of(members.all(), [&](const auto& entry) {
-    return entry.second.connected() && entry.second.revision == attempt_->plan.revision;
+    const MemberState& state = entry.second;
+    const std::uint32_t revision = attempt_->plan.revision;
+    return state.connected() &&
+           (state.revision == revision || state.inventory.revision == revision);
   });
 }
 

@@ -178,6 +178,7 @@ void Engine::adopt(const Prepared& next) {
   interrupted_ = true;
   generation_->current = next;
   name_model();
+  tell_snapshots_of_plan();
   const std::uint32_t revision = next.plan.revision;
   recorder_.plan_adopted(generation_->current.plan, generation_->current.incarnation);
   std::erase_if(prepared_, [&](const Prepared& other) { return other.plan.revision <= revision; });

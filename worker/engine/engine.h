@@ -93,6 +93,7 @@ class Engine {
   void on_save_of_snapshot(const protocol::Save& order);
   void snapshot_if_due();
   void begin_snapshots();  // GO
+  void tell_snapshots_of_plan();
   Status roll_back(const schedule::Plan& plan, std::int64_t at_step);
 
   // saving.cpp: checkpoints.

@@ -95,7 +95,11 @@ void Engine::give_up_generation() {
 
 void Engine::tell_inventory() {
   if (generation_ && generation_->trains()) return;
-  protocol::Inventory told{.history = ran_history_, .verdict = verdict_};
+  protocol::Inventory told;
+  if (parts_.snapshots != nullptr) told = parts_.snapshots->inventory();
+  const std::vector<protocol::Held> snapshots = std::exchange(told.held, {});
+  told.history = ran_history_;
+  told.verdict = verdict_;
   const Holding& holding = holdings_.current();
   if (holding.stage && !between_models_) {
     told.held.push_back({.first = holding.layers.first,
@@ -106,10 +110,7 @@ void Engine::tell_inventory() {
                          .replica = holding.replica,
                          .summed = summed_.has_value()});
   }
-  if (parts_.snapshots != nullptr) {
-    const std::vector<protocol::Held> kept = parts_.snapshots->inventory().held;
-    told.held.insert(told.held.end(), kept.begin(), kept.end());
-  }
+  told.held.insert(told.held.end(), snapshots.begin(), snapshots.end());
   mailbox_.tell(told);
 }
 

@@ -70,6 +70,13 @@ void Engine::begin_snapshots() {
   if (parts_.snapshots == nullptr) return;
   const bool goes_on = generation_->current.plan.replica_count() == 1;
   parts_.snapshots->begin(generation_->history, goes_on ? generation_->start : -1);
+  tell_snapshots_of_plan();
+}
+
+void Engine::tell_snapshots_of_plan() {
+  if (parts_.snapshots == nullptr) return;
+  const Prepared& current = generation_->current;
+  parts_.snapshots->runs(current.plan.revision, current.incarnation);
 }
 
 // Memory does not suffice for two stages, so what the rank holds goes first. The snapshot stays.

@@ -34,7 +34,9 @@ class Snapshots {
   // there belong to both histories until it has begun. Later ones then go.
   virtual void await(std::int64_t history, std::int64_t start) = 0;
   virtual void begin(std::int64_t history, std::int64_t start) = 0;
-  // The snapshots, and the highest history that has begun.
+  // The plan in force.
+  virtual void runs(std::uint32_t revision, int incarnation) = 0;
+  // The snapshots, the highest history that has begun, and the last plan in force.
   virtual protocol::Inventory inventory() const = 0;
 };
 

@@ -216,6 +216,10 @@ void fields(auto& io, Is<Inventory> auto& inventory) {
   io("held", inventory.held);
   io("verdict", inventory.verdict);
   io("running", inventory.running);
+  if (io.kReads || inventory.revision != 0) {
+    io("revision", inventory.revision);
+    io("incarnation", inventory.incarnation);
+  }
 }
 void fields(auto& io, Is<Hello> auto& hello) {
   io.required("member", hello.member);

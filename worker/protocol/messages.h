@@ -183,6 +183,9 @@ struct Inventory {
   std::vector<Held> held;
   std::optional<Verdict> verdict = {};  // of the last step of what is held
   bool running = false;                 // the rank trains: this is what it held before
+  // The last plan that began in this place, as snapshots tell it; 0 = unknown.
+  std::uint32_t revision = 0;
+  int incarnation = 0;
 };
 struct Hello {
   Member member;

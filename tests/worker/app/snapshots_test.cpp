@@ -123,11 +123,14 @@ TEST(Snapshots, AboveTheStartOfAGenerationGoAndTheOthersBelongToIt) {
     EXPECT_EQ(told.held[1].pending, 0) << "step 20 lies above the start";
     again.kept.await(2, 10);
     again.kept.begin(2, 10);
+    again.kept.runs(7, 1);
   }
   const Process last(folder);
   EXPECT_EQ(last.kept.inventory().history, 2);
   EXPECT_THAT(last.steps(), ElementsAre(10));
   EXPECT_EQ(last.kept.inventory().held[0].history, 2);
+  EXPECT_EQ(last.kept.inventory().revision, 7U);
+  EXPECT_EQ(last.kept.inventory().incarnation, 1);
 }
 
 TEST(Snapshots, ThatAreForeignOrDamagedAreIgnored) {

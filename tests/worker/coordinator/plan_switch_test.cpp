@@ -237,5 +237,77 @@ TEST(FillPlan, KeepsTheAddressThatThePlanNames) {
   EXPECT_EQ(fill_plan(named, "job", world.members)->ranks[0].ip, "10.9.9.9");
 }
 
+// Processes that were started again where others had left snapshots, one layer each.
+protocol::Inventory with_snapshot(int index, protocol::Inventory inventory) {
+  inventory.history = 3;
+  inventory.revision = 1;
+  inventory.incarnation = 2;
+  for (protocol::Held& one : inventory.held) one.history = 3;
+  inventory.held.push_back(
+      {.first = index, .last = index, .step = 4, .history = 3, .snapshot = true});
+  return inventory;
+}
+
+TEST(PlanSwitchFromSnapshots, GoesBackIfALayerIsNowhereLive) {
+  World job(0);
+  const World trained;
+  for (int index = 0; index < 3; ++index) {
+    const bool again = index == 1;
+    job.members.hello(
+        ++job.last_session,
+        {.member = member(index),
+         .revision = again ? 0U : 1U,
+         .step = again ? 0 : 7,
+         .inventory = with_snapshot(index, trained.inventory(index, again ? 0 : 1, 7))},
+        job.now);
+  }
+  job.offer(plan(1, schedule::Trigger::kInitial));
+  EXPECT_EQ(job.last<protocol::Prepare>().plan.state, schedule::StateMove::kKeep);
+  job.all_ready(1, 3);
+  EXPECT_EQ(job.last<protocol::Commit>().at_step, 4);
+  EXPECT_EQ(job.last<protocol::Commit>().history, 4);
+  EXPECT_FALSE(job.last<protocol::Commit>().verdict);
+  job.all_loaded(1);
+  job.all_finish_step(1, 5);
+  ASSERT_EQ(job.finished.size(), 1U);
+  EXPECT_TRUE(job.finished[0].snapshots);
+  EXPECT_EQ(job.finished[0].repeated_steps, 3);
+}
+
+// Whatever the plan says of the state. The incarnation tells the operator that the plan begins
+// again.
+TEST(PlanSwitchFromSnapshots, GoesOnIfAllProcessesAreNew) {
+  World job(0);
+  for (int index = 0; index < 3; ++index) {
+    job.members.hello(++job.last_session,
+                      {.member = member(index), .inventory = with_snapshot(index, {})}, job.now);
+  }
+  schedule::Plan wanted = plan(1, schedule::Trigger::kInitial);
+  wanted.state = schedule::StateMove::kCheckpoint;  // that was done when the plan began
+  job.offer(wanted);
+  EXPECT_EQ(job.last<protocol::Prepare>().incarnation, 3);
+  job.all_ready(1, 3);
+  EXPECT_EQ(job.last<protocol::Commit>().at_step, 4);
+  job.all_loaded(1);
+  job.all_finish_step(1, 5);
+  ASSERT_EQ(job.finished.size(), 1U);
+  EXPECT_TRUE(job.finished[0].snapshots);
+  EXPECT_EQ(job.finished[0].incarnation, 3);
+}
+
+// After a change of the cut the snapshots have the cut before it.
+TEST(PlanSwitchFromSnapshots, MovesLayersOfAnotherCut) {
+  World job(0);
+  for (int index = 0; index < 3; ++index) {
+    job.members.hello(++job.last_session,
+                      {.member = member(index), .inventory = with_snapshot(index, {})}, job.now);
+  }
+  schedule::Plan other = plan(2, schedule::Trigger::kRegroup, 2);
+  other.stages = {{.first = 0, .last = 1}, {.first = 2, .last = 2}};
+  job.offer(other);
+  EXPECT_EQ(job.last<protocol::Prepare>().plan.state, schedule::StateMove::kMove);
+  EXPECT_EQ(job.last<protocol::Prepare>().plan.holders.size(), 3U);
+}
+
 }  // namespace plan_switch_test
 }  // namespace weir::coordinator::test
