@@ -15,7 +15,7 @@ constexpr std::size_t kMostSelector = 4096, kMostReason = 64, kMostNumber = 32, 
 constexpr std::size_t kMostCauses = 32, kMostGroups = 16, kMostGroupName = 12;
 constexpr std::size_t kMostPendingReason = 1024, kMostNodes = 16, kMostNodeReason = 256;
 constexpr std::size_t kMostObjectName = 253, kMostStages = 256, kMostLinks = 16, kMostShares = 256,
-                      kMostLines = 16;
+                      kMostLines = 16, kMostRanks = 64;
 constexpr std::size_t kMostSplit = 128, kMostModelText = 256, kMostFolder = 4096,
                       kMostRecovery = 1024, kMostRestarted = 4096;
 
@@ -110,6 +110,7 @@ void fit(ReportStatus& status) {
   shorten(performance.slowest_node, kMostObjectName);
   shorten(performance.step_milliseconds, kMostNumber);
   shorten(performance.lines, kMostLines);
+  shorten(performance.ranks, kMostRanks);
   for (PerformanceLine& each : performance.lines) {
     shorten({&each.line, &each.milliseconds}, kMostNumber);
   }

@@ -147,11 +147,17 @@ struct PerformanceLine {
   std::string line, milliseconds;
   bool operator==(const PerformanceLine&) const = default;
 };
+struct PerformanceRank {  // of that replica; percent of a step
+  int stage = 0, busy = 0, late = 0, link = 0, full = 0, replicas = 0, update = 0;
+  bool operator==(const PerformanceRank&) const = default;
+};
 struct Performance {
   std::string step_milliseconds;  // "" = nothing is known
   int steps = 0, slowest_stage = 0;
   std::string slowest_node;
   std::vector<PerformanceLine> lines;  // add up to a step
+  int replica = 0;                     // that waits least for the others
+  std::vector<PerformanceRank> ranks;
   bool operator==(const Performance&) const = default;
 };
 

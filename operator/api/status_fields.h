@@ -157,12 +157,23 @@ void fields(const auto& io, Same<PerformanceLine> auto& one) {
   io.always("line", one.line);
   io.always("milliseconds", one.milliseconds);
 }
+void fields(const auto& io, Same<PerformanceRank> auto& rank) {
+  io("stage", rank.stage);
+  io("busyPercent", rank.busy);
+  io("latePercent", rank.late);
+  io("linkPercent", rank.link);
+  io("fullPercent", rank.full);
+  io("replicasPercent", rank.replicas);
+  io("updatePercent", rank.update);
+}
 void fields(const auto& io, Same<Performance> auto& performance) {
   io("stepMilliseconds", performance.step_milliseconds);
   io("steps", performance.steps);
   io("slowestStage", performance.slowest_stage);
   io("slowestNode", performance.slowest_node);
   io.always("lines", performance.lines);
+  io("replica", performance.replica);
+  io.always("ranks", performance.ranks);
 }
 template <class Io, Same<ReportStatus> T>
 void fields(const Io& io, T& report) {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `top`: all jobs, or the ranks of one.
+#include <algorithm>
+
 #include "operator/cli/figures.h"
 #include "operator/cli/views.h"
 #include "worker/base/text.h"
@@ -47,6 +49,21 @@ Lines top_lines(const std::vector<JobView>& jobs, api::Time now, bool with_names
   return table(rows, {0, 1});
 }
 
+namespace {
+
+// The other replicas' ranks are not told.
+void add_shares(const api::Performance& performance, const schedule::RankPlace& rank, Row& row) {
+  const auto told = std::ranges::find(performance.ranks, rank.stage, &api::PerformanceRank::stage);
+  const bool known = rank.replica == performance.replica && told != performance.ranks.end();
+  for (const auto share : {&api::PerformanceRank::busy, &api::PerformanceRank::late,
+                           &api::PerformanceRank::link, &api::PerformanceRank::full,
+                           &api::PerformanceRank::replicas, &api::PerformanceRank::update}) {
+    row.push_back(known ? std::to_string(*told.*share) + " %" : "-");
+  }
+}
+
+}  // namespace
+
 Lines rank_lines(const JobView& job, const schedule::Plan* plan, api::Time now) {
   std::string head = job.name + ": " + state_of(job) + ", step " + step_text(job);
   if (const auto seconds = step_seconds(job); runs(job) && seconds) {
@@ -62,6 +79,13 @@ Lines rank_lines(const JobView& job, const schedule::Plan* plan, api::Time now) 
   }
   std::vector<Row> rows{
       {"RANK", "POD", "NODE", "REPLICA", "STAGE", "LAYERS", "CAP", "MICRO-BATCHES"}};
+  const api::Performance& performance = job.report.performance;
+  const bool timed = !performance.ranks.empty();
+  if (timed) {
+    for (const char* column : {"BUSY", "LATE", "LINK", "FULL", "REPLICAS", "UPDATE"}) {
+      rows.front().emplace_back(column);
+    }
+  }
   for (std::size_t i = 0; i < plan->ranks.size(); ++i) {
     const schedule::RankPlace& rank = plan->ranks[i];
     const auto stage = static_cast<std::size_t>(rank.stage);
@@ -74,6 +98,7 @@ Lines rank_lines(const JobView& job, const schedule::Plan* plan, api::Time now) 
                     replica < plan->micro_batches.size()
                         ? std::to_string(plan->micro_batches[replica])
                         : "-"});
+    if (timed) add_shares(performance, rank, rows.back());
   }
   for (const std::string& line : table(rows, {1, 2})) lines.push_back(line);
   if (!plan->idle.empty()) {

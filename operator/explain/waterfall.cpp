@@ -2,6 +2,7 @@
 #include "operator/explain/waterfall.h"
 
 #include <algorithm>
+#include <cmath>
 #include <initializer_list>
 #include <numeric>
 
@@ -34,6 +35,20 @@ double sum(const PartSeconds& parts, std::initializer_list<StepPart> chosen) {
 }
 
 }  // namespace
+
+RankShares shares_of(const PartSeconds& parts) {
+  const double all = std::accumulate(parts.seconds.begin(), parts.seconds.end(), 0.0);
+  const auto percent = [&](std::initializer_list<StepPart> chosen) {
+    return all > 0 ? static_cast<int>(std::lround(100 * sum(parts, chosen) / all)) : 0;
+  };
+  return {.busy = percent({StepPart::kForward, StepPart::kBackward, StepPart::kWeights,
+                           StepPart::kOptimizer, StepPart::kData, StepPart::kClip}),
+          .late = percent({StepPart::kForwardLate, StepPart::kGradientLate}),
+          .link = percent({StepPart::kForwardLink, StepPart::kGradientLink}),
+          .full = percent({StepPart::kFullWait}),
+          .replicas = percent({StepPart::kSum, StepPart::kAverage}),
+          .update = percent({StepPart::kNote, StepPart::kVerdict})};
+}
 
 std::optional<Waterfall> waterfall(const Steps& steps) {
   const std::size_t stages = steps.now.stages.size();

@@ -130,7 +130,13 @@ api::ReportStatus report() {
   status.sync_mean_group_size = "2.0";
   status.sync_max_staleness = "0.5";
   status.micro_batch_shares = {10, 6};
-  status.performance = {"1511.0", 32, 2, "n3", {{"Compute", "1400.5"}, {"NotExplained", "110.5"}}};
+  status.performance = {"1511.0",
+                        32,
+                        2,
+                        "n3",
+                        {{"Compute", "1400.5"}, {"NotExplained", "110.5"}},
+                        1,
+                        {{0, 60, 20, 5, 4, 3, 2}}};
   return status;
 }
 

@@ -53,6 +53,18 @@ def has(text, *words):
     return text
 
 
+def shows(command, *words):
+    """What the viewer's command prints of the job, if it has all words."""
+    text = weir("view", command, "gpt")
+    return text if all(word in text for word in words) else None
+
+
+def step_lines(why):
+    """Milliseconds of the lines of a step; the last one is the step, before it comes what is not explained."""
+    rows = why[why.index("Where a step goes"):].splitlines()[1:]
+    return [float(row.split()[-2]) for row in rows if row.startswith("  ")]
+
+
 def test_accounts_with_the_default_roles(namespace):
     FOLDER.mkdir(parents=True, exist_ok=True)
     PROGRAM.write_bytes(lab.file_of_image("weir-operator", "kubectl-weir"))
@@ -92,14 +104,20 @@ def test_a_job_that_trains_as_a_viewer(namespace):
     ranks = weir("view", "top", "gpt").splitlines()
     check(len(ranks) == 2 + 4 and ranks[1].startswith("RANK  POD"), f"{ranks}")
     plan = has(weir("view", "plan", "gpt"), "gpt: plan ", "STAGE  LAYERS", "(Initial)")
-    why = has(weir("view", "why", "gpt"), "A step takes", "Main cause", "The operator", "Not known")
+    why = lab.wait_until("why tells where a step goes", lambda: shows("why", "Where a step goes"), 60, interval=2)
+    has(why, "A step takes", "Main cause", "The operator", "Not known")
+    lines = step_lines(why)
+    check(abs(sum(lines[:-1]) - lines[-1]) < 0.05, f"{lines} do not add up: {why}")
+    check(abs(lines[-2]) < 0.1 * lines[-1], f"much is not explained: {why}")
+    ranks = has(weir("view", "top", "gpt"), "BUSY", "LATE", "LINK", "FULL").splitlines()
+    check(len(ranks) == 2 + 4 and ranks[2].count(" %") == 6, f"{ranks}")
     [pod, node] = ranks[2 + 3].split()[1:3]
     place = lab.stage_pods(namespace, lab.job(namespace, "gpt"))
     check(node in {name for name, _, _ in place}, f"{node} of {place}")
     log = [json.loads(line) for line in weir("view", "logs", "gpt", "--rank", "3", "--tail", "2").splitlines()]
     check(0 < len(log) <= 2 and all("msg" in line for line in log), f"{pod}: {log}")
     has(weir("view", "checkpoints", "gpt"), "nothing is saved")
-    print(f"{why}\n{plan}", flush=True)
+    print("\n".join([why, plan, *ranks]), flush=True)
     return f"{sorted(_seconds)[-1]:.2f} s at most"
 
 
@@ -111,10 +129,6 @@ def test_a_viewer_changes_nothing(namespace):
 def test_why_names_the_link_that_a_tenant_takes_and_plan_what_the_change_brought(namespace):
     stages = lab.stage_pods(namespace, lab.job(namespace, "gpt"))
     lab.share_link("60mbit", stages[1], stages[2])   # 123 kB take 17 ms, a backward 20 ms
-
-    def shows(command, *words):
-        text = weir("view", command, "gpt")
-        return text if all(word in text for word in words) else None
     why = lab.wait_until("why names the link", lambda: shows("why", "Main cause    NetworkContended: link ", "last proposal"), 120,
                          interval=2, show=lambda: weir("view", "why", "gpt"))
     check(stages[1][0] in why and stages[2][0] in why, why)

@@ -113,7 +113,8 @@ TEST(Fit, AnyReportKeepsTheLimitsOfTheCrd) {
     status.sync_group_size_max = kHuge;
     status.sync_mean_group_size = status.sync_max_staleness = kLong;
     status.micro_batch_shares.assign(kMany, kHuge);
-    status.performance = {kLong, kHuge, kHuge, kLong, {}};
+    status.performance = {kLong, kHuge, kHuge, kLong, {}, kHuge, {}};
+    status.performance.ranks.assign(kMany, {kHuge, kHuge, kHuge, kHuge, kHuge, kHuge, kHuge});
     status.performance.lines.assign(kMany, {kLong, kLong});
 
     check(json::parse(encode_report_status(job(), status))["status"], status_schema(), "status");

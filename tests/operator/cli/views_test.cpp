@@ -86,6 +86,26 @@ TEST(Views, RanksShowTheirPlaces) {
               HasSubstr("its plan is not among the ConfigMaps gpt-plan-..."));
 }
 
+TEST(Views, RanksShowWhatTheyDoOfAStep) {
+  json job = running_job();
+  job["status"]["performance"] = json::parse(R"json({"stepMilliseconds": "1511.0", "ranks": [
+      {"stage": 0, "busyPercent": 63, "latePercent": 20, "linkPercent": 4, "fullPercent": 8,
+       "updatePercent": 1}]})json");
+  const schedule::Plan plan = plan_of(2, 2);
+
+  const Lines lines = rank_lines(view_of(job), &plan, kNow);
+
+  for (const auto& line : lines) EXPECT_LE(width_of(line), kLineWidth);
+  EXPECT_THAT(
+      text_of(lines),
+      HasSubstr("RANK  POD         NODE  REPLICA  STAGE  LAYERS  CAP  MICRO-BATCHES  BUSY  LATE  "
+                "LINK  FULL  REPLICAS  UPDATE\n"
+                "0     gpt-a100-0  n1    0        0      0-3     4    16             63 %  20 %  "
+                "4 %   8 %   0 %       1 %\n"
+                "1     gpt-l4-1    n2    0        1      4-7     2    16             -     -     "
+                "-     -     -         -\n"));
+}
+
 TEST(Views, PlanShowsStagesAndWhatRevisionsBrought) {
   EXPECT_EQ(text_of(plan_lines(view_of(running_job()), two_plans(), one_outcome(), kNow)),
             "gpt: plan 2 (Retune), in force since step 120; k=2, 16 micro-batches of 4, 2 stages\n"

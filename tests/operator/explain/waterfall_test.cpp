@@ -77,6 +77,24 @@ TEST(Waterfall, SaysNothingOfWhatDoesNotFitTogether) {
   EXPECT_FALSE(waterfall(steps));
 }
 
+TEST(RankShares, ArePercentOfAllParts) {
+  const RankShares shares = shares_of(parts({{StepPart::kForward, 3},
+                                             {StepPart::kOptimizer, 1},
+                                             {StepPart::kForwardLate, 2},
+                                             {StepPart::kGradientLink, 1},
+                                             {StepPart::kFullWait, 0.5},
+                                             {StepPart::kSum, 1},
+                                             {StepPart::kVerdict, 0.5},
+                                             {StepPart::kOther, 1}}));
+  EXPECT_EQ(shares.busy, 40);
+  EXPECT_EQ(shares.late, 20);
+  EXPECT_EQ(shares.link, 10);
+  EXPECT_EQ(shares.full, 5);
+  EXPECT_EQ(shares.replicas, 10);
+  EXPECT_EQ(shares.update, 5);
+  EXPECT_EQ(shares_of({}).busy, 0);
+}
+
 // Where links are no faster than usual, no line but the last one is negative.
 TEST(Waterfall, AddsUpForAnyPipelineWithoutNegativeLines) {
   for (unsigned seed = 1; seed <= 300; ++seed) {

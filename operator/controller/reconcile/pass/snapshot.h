@@ -34,6 +34,8 @@ struct NetworkMemory {
   std::optional<explain::Waterfall> waterfall;                  // of the segment's steps
   int steps = 0;                                                // of that segment
   std::string slowest_node;                                     // that has the slowest stage
+  int replica = 0;                                              // whose step the waterfall divides
+  std::vector<protocol::PartSeconds> parts;                     // of its ranks by stage
 };
 
 // Memory of the controller between passes. It may be lost with the leader (operator/README.md

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "operator/adaptation/costing/conditions.h"
 #include "operator/controller/reconcile/plans/plans.h"
@@ -87,6 +88,8 @@ void explain_step(const facts::Facts& facts, const planner::Model& model,
   memory.waterfall = explain::waterfall(steps);
   if (!memory.waterfall) return;
   memory.steps = evidence.steps;
+  memory.replica = replica;
+  memory.parts = std::move(steps.parts);
   for (const schedule::RankPlace& rank : plan.ranks) {
     const bool slowest = rank.replica == replica && rank.stage == memory.waterfall->slowest_stage;
     if (slowest) memory.slowest_node = rank.node;

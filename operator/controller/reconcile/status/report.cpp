@@ -170,6 +170,12 @@ void show_performance(const View& view, const Draft& draft, api::ReportStatus& s
     rest -= own;
     performance.lines.push_back({explain::kLineNames[i], number(static_cast<double>(own) / 10, 1)});
   }
+  performance.replica = network.replica;
+  for (std::size_t s = 0; s < network.parts.size(); ++s) {
+    const explain::RankShares shares = explain::shares_of(network.parts[s]);
+    performance.ranks.push_back({static_cast<int>(s), shares.busy, shares.late, shares.link,
+                                 shares.full, shares.replicas, shares.update});
+  }
 }
 
 // Interval of progress in status. Each job has its own, so that not all jobs write at once.

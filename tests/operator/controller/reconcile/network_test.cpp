@@ -136,6 +136,9 @@ TEST(WhereAStepGoes, IsToldInLinesThatAddUp) {
   EXPECT_GT(lines["FillAndDrain"], 0);
   EXPECT_EQ(lines["SlowLinks"], 0);
   EXPECT_EQ(lines["Update"], 100);
+  ASSERT_EQ(usual.ranks.size(), 4U);
+  EXPECT_EQ(usual.ranks[3].stage, 3);
+  EXPECT_EQ(usual.ranks[3].busy, 100) << "the optimizer is all that this test tells";
 
   job.train(16, kSlow, 1.5);
   auto slow = tenths(job.world.job.report.performance);
