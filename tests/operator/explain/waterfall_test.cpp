@@ -123,6 +123,12 @@ TEST(Waterfall, AddsUpForAnyPipelineWithoutNegativeLines) {
     steps.micro_batches = micro_batches;
     steps.schedule = {.k = k, .caps = schedule::kfkb_caps(stages, micro_batches, k)};
     steps.backwards = seed % 2 == 0 ? schedule::Backwards::kSplit : schedule::Backwards::kWhole;
+    if (seed % 4 == 0) {
+      steps.schedule.dispatch = schedule::Dispatch::kHint;
+      steps.schedule.split =
+          schedule::Split{.held = steps.schedule.caps,
+                          .postponed = std::vector<int>(static_cast<std::size_t>(stages), 0)};
+    }
     steps.step_seconds = 1e-3 * draw(1, 900);
     for (int s = 0; s < stages; ++s) {
       steps.parts.push_back(parts({{StepPart::kData, 1e-6 * draw(0, 900)},

@@ -233,6 +233,36 @@ TEST(TcpTransport, GoodputOfAPacedLinkIsTheSetRate) {
   EXPECT_EQ(timed, 1);
 }
 
+// Two messages of 20 ms each that follow a pause of the sender: whether their times say so.
+bool times_are_those_of_the_link() {
+  constexpr std::size_t kBytes = 200'000;
+  TcpOptions paced;
+  paced.pacing = {{.bytes_per_second = 10e6, .boundary = 0, .channel = 0}};
+  Pipeline pipeline(2, {paced});
+  for (int i = 0; i < 2; ++i) pipeline.ranks[1]->receive(from(0), make_buffer(kBytes), kBytes);
+  std::this_thread::sleep_for(50ms);
+  Time before = std::chrono::steady_clock::now();
+  for (int i = 0; i < 2; ++i) pipeline.ranks[0]->send(to(1), pattern(kBytes, 1), kBytes);
+  bool right = true;
+  for (int i = 0; i < 2; ++i) {
+    const Completion completion = next(*pipeline.ranks[1]);
+    EXPECT_EQ(completion.kind, Kind::kReceived) << completion.reason;
+    EXPECT_TRUE(completion.transfer);
+    const Transfer times = completion.transfer.value_or(Transfer{});
+    EXPECT_LE(times.begin, times.end);
+    EXPECT_LE(times.end, std::chrono::steady_clock::now());
+    right = right && times.begin + 5ms > before && times.end - times.begin > 10ms;
+    before = times.end;
+  }
+  return right;
+}
+
+TEST(TcpTransport, AMessageTellsWhenTheLinkCarriedIt) {
+  bool right = false;  // a receiver that gets no core finds a message whole
+  for (int attempt = 0; attempt < 5 && !right; ++attempt) right = times_are_those_of_the_link();
+  EXPECT_TRUE(right);
+}
+
 TEST(TcpTransport, PacingLeavesOtherBoundariesAlone) {
   TcpOptions paced;
   paced.pacing = {{.bytes_per_second = 1, .boundary = 5}, {.bytes_per_second = 1, .channel = 1}};
