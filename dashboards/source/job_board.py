@@ -199,6 +199,11 @@ PARTS = {"forward": ("forward", "green"), "backward": ("backward", "blue"), "wei
          "average": ("waits for replicas: averages", "dark-red"), "note": ("waits for later stages", "light-orange"),
          "verdict": ("waits for all stages", "light-yellow"), "save": ("copies for a save", "dark-purple"),
          "switch": ("changes the plan", "dark-blue"), "validation": ("validates", "dark-yellow"), "other": ("other", "#808080")}
+LINES = {"Compute": ("compute of the slowest stage", "green"), "Data": ("loading its data", "light-blue"),
+         "FillAndDrain": ("filling and draining the pipeline", "blue"), "UsualLinks": ("links at their usual rates", "yellow"),
+         "SlowLinks": ("links slower than usual", "red"), "Order": ("what this order does not hide", "orange"),
+         "Update": ("sums, clipping and optimizer", "dark-green"), "Interruptions": ("saves, validation, switches", "purple"),
+         "NotExplained": ("not explained", "#808080")}
 A_STEP = f"(avg({rate('weir_iteration_seconds_count')}) > 0)"
 
 
@@ -208,7 +213,12 @@ def time_row():
     op = {letter: f"sum by (stage) ({rate('weir_stage_op_seconds_sum', op=letter)}) / (sum by (stage) ({rate('weir_stage_op_seconds_count', op=letter)}) > 0)"
           for letter in OPS}
     compute = f"sum by (stage) ({rate('weir_stage_op_seconds_sum')}) / count by (stage) ({of('weir_inflight_peak')})"
+    step = [override(name, displayName=text, color={"mode": "fixed", "fixedColor": colour}) for name, (text, colour) in LINES.items()]
     return (
+        lines("Where a step goes", "Lines that add up to a step of the replica that waits least for others: what any order of the tasks needs, what slow "
+                                   "links add, what this order does not hide. The last one may be negative.",
+              [target(f"max by (line) ({of('weir_job_step_line_seconds')})", "{{line}}")], 24, 9, "s", stacked=True, legend="table", overrides=step,
+              noValue="Not known in the first steps, and with sync.mode Partial."),
         lines("Where a step of stage $stage goes", "What a worker of the chosen stage does from the end of a step to the end of the next one, mean over "
                                                    "the replicas; the parts add up to that time. Late activations or gradients are the bubble "
               "of the schedule or a slower stage; link: the wait goes on while the message is on its way.",

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "operator/controller/reconcile/pass/causes.h"
+#include "operator/explain/waterfall.h"
 #include "worker/base/units.h"
 
 namespace weir::operator_app {
@@ -86,6 +87,14 @@ void add_shares(Family& family, const api::PipelineJob& job) {
   }
 }
 
+// Names that others may have written into status are left out.
+void add_lines(Family& family, const api::PipelineJob& job) {
+  for (const auto& [line, milliseconds] : job.report.performance.lines) {
+    const bool known = std::ranges::find(explain::kLineNames, line) != explain::kLineNames.end();
+    if (known) add(family, with(labels_of(job), "line", line), number_of(milliseconds) / 1000);
+  }
+}
+
 struct TierOutcome {
   const char *event, *tier, *outcome;
 };
@@ -123,12 +132,15 @@ std::vector<Family> job_families(const std::vector<JobFacts>& jobs, SystemTime n
               "Complete steps that were done again after lost workers.",
               Type::kCounter,
               {}};
+  Family lines{
+      "weir_job_step_line_seconds", "Where a step goes; the lines add up to it.", Type::kGauge, {}};
   for (const JobFacts& facts : jobs) {
     const api::PipelineJob& job = *facts.job;
     const api::PlanStatus& plan = job.status.plan;
     add_conditions(condition, job);
     add_reasons(why, job);
     add_shares(share, job);
+    add_lines(lines, job);
     if (job.report.total_steps > 0) {
       add(target, labels_of(job), static_cast<double>(job.report.total_steps));
     }
@@ -160,7 +172,7 @@ std::vector<Family> job_families(const std::vector<JobFacts>& jobs, SystemTime n
     add_links(ratio, facts);
   }
   return {condition, why,  target, revision, applied, k,        step, bound,
-          trigger,   gain, share,  age,      ratio,   restarts, lost};
+          trigger,   gain, share,  age,      ratio,   restarts, lost, lines};
 }
 
 void PlanChanges::count(const api::PipelineJob& job, const std::string& event_reason) {

@@ -11,7 +11,7 @@ EMPTY_WITHOUT = {
     # A link has a usual bandwidth after five minutes.
     "usual": {"Slowest link now", "Bandwidth of links against usual", "Ten slowest links of all jobs, against usual"},
     # Measured and judged by the operator; no single step exists with sync.mode Partial.
-    "bound": {"Above the bound", "How far from the bound", "Farthest above the bound: ten jobs"},
+    "bound": {"Where a step goes", "Above the bound", "How far from the bound", "Farthest above the bound: ten jobs"},
     "checkpoint": {"Steps since a checkpoint", "Time of a save"},
     "replicas": {"Own time of a step: the ten slowest replicas", "Waiting for other replicas", "Rounds per second", "Ahead of the slowest replica",
                  "Bandwidth to other replicas: the ten slowest", "Micro-batches of a step"},

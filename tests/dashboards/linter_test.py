@@ -82,7 +82,7 @@ class Readable(unittest.TestCase):
                 self.assertEqual(panel["options"]["colorMode"], "none" if len(steps) == 1 else "value", where)
 
     def test_curves_stay_few_at_64_ranks(self):
-        bounded = {"op", "part", "kind", "state", "reason", "tier", "outcome", "step", "result", "condition", "method", "code", "endpoint",
+        bounded = {"op", "part", "line", "kind", "state", "reason", "tier", "outcome", "step", "result", "condition", "method", "code", "endpoint",
                    "resource", "instance", "revision"}
         for where, panel in each():
             if panel["type"] in ("timeseries", "state-timeline", "bargauge"):

@@ -211,6 +211,8 @@ operator_app::JobFacts facts() {
   job->status.plan.measured_gain_percent = "26.7";
   job->report.total_steps = 1000;
   job->report.micro_batch_shares = {10, 6};
+  job->report.performance.lines = {
+      {"Compute", "950.5"}, {"NotExplained", "-2.5"}, {"Foreign", "1.0"}};
   estimator::Estimates estimates;
   estimates.last_sample = SystemTime{10s};
   estimator::LinkEstimate link;
