@@ -91,6 +91,9 @@ protocol::Report Reporter::make(const schedule::Plan* plan, int incarnation, con
   }
   report.segment = segments_.current();
   report.previous_segment = segments_.previous();
+  if (report.previous_segment) {  // nobody asks where steps of an earlier plan went
+    for (protocol::SegmentRank& rank : report.previous_segment->ranks) rank.parts.reset();
+  }
   return report;
 }
 

@@ -19,8 +19,9 @@ constexpr double kStepShift = 0.03;
 constexpr double kLinkShift = 0.25;
 // A link whose messages of a step all together change by less does not change the step.
 constexpr double kRelevant = 0.01;
-constexpr double kMixed = 0.05;        // a first step that lies further off holds the change
-constexpr std::size_t kMostOpen = 16;  // steps that not all ranks have told yet
+constexpr double kMixed = 0.05;           // a first step that lies further off holds the change
+constexpr std::size_t kMostOpen = 16;     // steps that not all ranks have told yet
+constexpr int kMostStagesWithParts = 64;  // a report has at most 256 KiB
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 // Ranks from 1 on; equal values share their mean rank.
@@ -198,6 +199,7 @@ std::optional<protocol::Segment> SegmentWindow::segment() const {
 }
 
 void SegmentWindow::add_parts(std::size_t first, std::vector<protocol::SegmentRank>& ranks) const {
+  if (ranks.size() > kSegmentParts || stages_ > kMostStagesWithParts) return;
   std::vector<protocol::PartSeconds> means(ranks.size());
   const auto steps = static_cast<double>(steps_.size() - first);
   for (std::size_t at = first; at < steps_.size(); ++at) {
@@ -215,7 +217,9 @@ void SegmentWindow::add_parts(std::size_t first, std::vector<protocol::SegmentRa
   }
   const auto slowest = static_cast<int>(std::ranges::min_element(waits) - waits.begin());
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (ranks[i].replica == slowest) ranks[i].parts = means[i];
+    if (ranks[i].replica != slowest) continue;
+    for (double& seconds : means[i].seconds) seconds = std::round(seconds * 1e6) / 1e6;
+    ranks[i].parts = means[i];
   }
 }
 
@@ -257,7 +261,7 @@ void Segments::take(Kept& kept, const protocol::StageStatus& status) {
     sample.step = status.step;
     sample.links.resize(static_cast<std::size_t>(2 * replicas * boundaries));
     sample.ops.resize(static_cast<std::size_t>(replicas * kept.stages));
-    sample.parts.resize(sample.ops.size());
+    if (sample.ops.size() <= kSegmentParts) sample.parts.resize(sample.ops.size());
   }
   ++gathered.ranks;
   // A worker of an older release does not tell these times.
@@ -266,7 +270,7 @@ void Segments::take(Kept& kept, const protocol::StageStatus& status) {
   const double count = kept.micro_batches[static_cast<std::size_t>(status.replica)];
   const auto rank = static_cast<std::size_t>(status.replica * kept.stages + status.stage);
   sample.ops[rank] = {status.forward_seconds / count, status.backward_seconds / count};
-  sample.parts[rank] = status.parts;
+  if (rank < sample.parts.size()) sample.parts[rank] = status.parts;
   for (const protocol::Sent& sent : status.sent) {
     const int boundary = sent.forward ? status.stage : status.stage - 1;
     if (boundary < 0 || boundary >= boundaries) continue;

@@ -43,7 +43,7 @@ struct StepSample {
   };
   std::vector<Link> links;                     // by replica, boundary and direction, forward first
   std::vector<std::pair<double, double>> ops;  // mean forward and backward by replica and stage
-  std::vector<std::optional<protocol::PartSeconds>> parts;  // likewise
+  std::vector<std::optional<protocol::PartSeconds>> parts;  // likewise; none of many ranks
 };
 
 // The steps of one plan. Steps before the last change are dropped.

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/coordinator/report.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <gtest/gtest.h>
 
 #include "tests/worker/coordinator/switch_world.h"
+#include "worker/protocol/codec.h"
 
 namespace weir::coordinator::test {
 namespace report_test {
@@ -113,6 +115,62 @@ TEST(Reporter, StaysSmallForAVeryLargeJob) {
   const auto report = world.make();
 
   EXPECT_EQ(report.members.size(), 512U);
+}
+
+// 256 ranks, whose numbers have all their digits.
+TEST(Reporter, KeepsTheReportOfALargeJobBelowTheLimitOfTheOperator) {
+  constexpr int kReplicas = 4, kStages = 64;
+  schedule::Plan large = plan(1, schedule::Trigger::kInitial);
+  large.ranks.clear();
+  large.stages.clear();
+  large.micro_batches.assign(kReplicas, 64);
+  for (int s = 0; s < kStages; ++s) large.stages.push_back({s, s});
+  Members members;
+  Reporter reporter{"1b4e28ba-2fa1-11d2-883f-0016d3cca427", 100'000, 1'700'000'000'000};
+  for (const std::uint32_t revision : {1U, 2U}) {
+    large.revision = revision;
+    reporter.follow(&large, 0);
+    for (int step = 1; step <= 3; ++step) {
+      for (int rank = 0; rank < kReplicas * kStages; ++rank) {
+        protocol::Member one = member(rank);
+        one.pod = "a-job-with-a-long-name-workers-" + std::to_string(rank);
+        one.pod_uid = "1b4e28ba-2fa1-11d2-883f-" + std::to_string(100'000'000'000 + rank);
+        if (step == 1) {
+          members.hello(static_cast<control::SessionId>(rank + 1), {.member = one}, SteadyTime(1h));
+          large.ranks.push_back(
+              {.pod = one.pod, .replica = rank / kStages, .stage = rank % kStages});
+        }
+        protocol::StageStatus status{.epoch = revision,
+                                     .step = 3 * static_cast<int>(revision) + step,
+                                     .replica = rank / kStages,
+                                     .stage = rank % kStages};
+        status.step_seconds = 1.0 / (3 + rank);
+        status.compute_seconds = status.idle_seconds = 1.0 / (7 + rank);
+        status.memory_peak_bytes = status.memory_limit_bytes = 79'123'456'789;
+        status.forward_seconds = status.backward_seconds = 1.0 / (9 + rank);
+        auto& parts = status.parts.emplace().seconds;
+        for (std::size_t i = 0; i < parts.size(); ++i) {
+          parts[i] = 1.0 / static_cast<double>(11 + rank + static_cast<int>(i));
+        }
+        for (const bool forward : {true, false}) {
+          status.sent.push_back({.forward = forward,
+                                 .transfers = 64,
+                                 .timed = 60 - step,
+                                 .seconds = 1.0 / (13 + rank + step),
+                                 .rtt_seconds = 1.0 / 7000});
+        }
+        members.status(rank, status);
+        reporter.on_status(rank, status);
+      }
+    }
+  }
+  const auto report = reporter.make(&large, 0, members, std::nullopt);
+
+  ASSERT_TRUE(report.segment && report.previous_segment);
+  const auto tells = [](const protocol::SegmentRank& rank) { return rank.parts.has_value(); };
+  EXPECT_EQ(std::ranges::count_if(report.segment->ranks, tells), kStages);
+  EXPECT_TRUE(std::ranges::none_of(report.previous_segment->ranks, tells));
+  EXPECT_LT(protocol::encode(report).size(), std::size_t{256 * 1024});
 }
 
 }  // namespace report_test

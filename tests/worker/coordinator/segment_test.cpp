@@ -240,6 +240,7 @@ TEST(Segments, StaySmallForALargeJob) {
           .epoch = 1, .step = step, .replica = rank.replica, .stage = rank.stage};
       status.step_seconds = status.backward_seconds = 1;
       status.forward_seconds = 1 + rank.replica;
+      status.parts.emplace().seconds[0] = 0.5;
       status.sent = {{.forward = true, .transfers = 8, .timed = 8, .seconds = 0.01}};
       segments.on_status(status);
     }
@@ -249,6 +250,7 @@ TEST(Segments, StaySmallForALargeJob) {
   EXPECT_EQ(segment->links.size(), kSegmentParts);
   ASSERT_EQ(segment->ranks.size(), kSegmentParts);
   EXPECT_EQ(segment->ranks.front().replica, 39) << "the slowest first";
+  EXPECT_FALSE(segment->ranks.front().parts);
 }
 
 TEST(ChangeIn, IsNoneInFewOrEqualValues) {
