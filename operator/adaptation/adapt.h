@@ -27,7 +27,9 @@ struct Tick {
   std::vector<api::Event> events;            // come before the proposal is carried out
   std::vector<api::Event> events_of_change;  // come after it
   StatusClocks clocks;
-  std::string measured_gain_percent;  // of the plan in force; "" = it was not judged in this tick
+  // Of the plan in force; "" = it was not judged in this tick. The error is a standard one.
+  std::string measured_gain_percent, measured_gain_error;
+  std::optional<gate::Observation> judged;  // its prediction, where that could be told for now
   // How far the step is above what no order can beat, in percent; unset = unknown, or not asked in
   // this tick.
   std::optional<int> bound_simulated, bound_measured;
@@ -51,6 +53,8 @@ struct TierEntry {
   Answer (*ask)(Evaluation&);
 };
 std::span<const TierEntry> tiers();  // cheapest first
+
+gate::Tier tier_of(gate::Kind kind);  // whose predictions a change belongs to
 
 // Call it when the workers have refused a plan. The change is kept out until the members change.
 void refused(Memory& memory, const schedule::Plan* plan, std::uint32_t revision);

@@ -23,12 +23,6 @@ constexpr double kClearlySlower = 0.10;  // a retry that is slower by this part 
 // Part of a conversion between two networks that may be wrong, as logarithms.
 constexpr double kConversionError = 0.15;
 
-// Standard error of a simulated gain.
-double model_error(Kind kind) {
-  if (kind == Kind::kReplace) return 0.15;
-  return kind == Kind::kRepartition ? 0.10 : 0.03;
-}
-
 double squared(double value) {
   return value * value;
 }
@@ -68,7 +62,14 @@ Simulated simulated(const facts::Facts& facts, const planner::Model& model,
 
 }  // namespace
 
-std::optional<gate::Measured> compare(const facts::Facts& facts, const Change& change) {
+gate::Tier tier_of(Kind kind) {
+  if (kind == Kind::kReplace) return gate::Tier::kReplace;
+  const bool ranks = kind == Kind::kRepartition || kind == Kind::kRetry;
+  return ranks ? gate::Tier::kRegroup : gate::Tier::kRetune;
+}
+
+std::optional<gate::Measured> compare(const facts::Facts& facts, const Change& change,
+                                      const gate::Calibration& calibration) {
   const bool failed = retry_failed(facts, change);
   if (!failed && facts.report->step < change.applied_step + facts::kOutcomeSteps) {
     return std::nullopt;
@@ -96,6 +97,7 @@ std::optional<gate::Measured> compare(const facts::Facts& facts, const Change& c
                           .after_steps = after.steps,
                           .predicted_gain = change.predicted_gain,
                           .predicted_now = {},
+                          .interval_now = {},
                           .can_return = change.can_return && change.previous.has_value()};
   if (after.step_seconds <= 0) return measured;  // nothing can be said
   Simulated steps;
@@ -103,12 +105,16 @@ std::optional<gate::Measured> compare(const facts::Facts& facts, const Change& c
     steps = simulated(facts, *model, *change.previous, before, after);
   }
   const bool known = steps.old_now > 0 && steps.new_now > 0;
-  if (known) measured.predicted_now = throughput_gain(steps.old_now, steps.new_now);
+  const gate::Tier tier = tier_of(change.kind);
+  if (known) {
+    measured.predicted_now = throughput_gain(steps.old_now, steps.new_now);
+    measured.interval_now = calibration.around(*measured.predicted_now, tier);
+  }
   double variance = squared(after.step_error / after.step_seconds);
   if (before.steps < kLeastBefore && known) {
     measured.restated = true;
     measured.before_seconds = after.step_seconds * steps.old_now / steps.new_now;
-    variance += squared(model_error(change.kind));
+    variance += squared(calibration.error(tier));
   } else if (before.step_seconds > 0) {
     const double conversion = known && steps.old_then > 0 ? steps.old_now / steps.old_then : 1;
     measured.before_seconds = before.step_seconds * conversion;

@@ -53,6 +53,7 @@ struct Memory {
   repartition::Memory repartition;
   replace::Memory replace;
   facts::History history;
+  gate::Calibration calibration;  // of all jobs of this leader, where the controller lends it
   std::optional<Time> last_evaluation;
   std::optional<Change> plan_change;   // of retune or shares
   std::optional<Change> ranks_change;  // of regroup or replace

@@ -168,6 +168,12 @@ std::optional<gate::Proposal> judge(const facts::Facts& facts, Tick& tick, const
   }
   if (of_ranks(change)) show_cooldowns(tick);
   tick.measured_gain_percent = percent(judged.measured_gain);
+  tick.measured_gain_error = percent(judged.gain_error);
+  if (measured.predicted_now && !measured.restated) {
+    tick.judged = gate::observe(tick.memory.calibration, tier_of(change.kind),
+                                *measured.predicted_now, judged.measured_gain);
+    gate::learn(tick.memory.calibration, *tick.judged);
+  }
   std::string text = gate::outcome_text(change.revision, change.what, measured, judged);
   if (of_ranks(change)) {
     text += "; next not before " + std::to_string(clock.cooldown.count()) + " s";
@@ -194,14 +200,14 @@ std::optional<gate::Proposal> judge_plan_change(const facts::Facts& facts, Tick&
   auto& open = tick.memory.plan_change;
   if (!open || open->revision != facts.plan->revision) return std::nullopt;
   if (open->applied_step < 0) open->applied_step = facts.status.plan.applied_step;
-  const auto measured = compare(facts, *open);
+  const auto measured = compare(facts, *open, tick.memory.calibration);
   if (!measured) return std::nullopt;
   return judge(facts, tick, *std::exchange(open, std::nullopt), *measured);
 }
 
 std::optional<gate::Proposal> judge_ranks_change(const facts::Facts& facts, Tick& tick) {
   if (!in_force(facts, tick)) return std::nullopt;
-  const auto measured = compare(facts, *tick.memory.ranks_change);
+  const auto measured = compare(facts, *tick.memory.ranks_change, tick.memory.calibration);
   if (!measured) return std::nullopt;
   return judge(facts, tick, *std::exchange(tick.memory.ranks_change, std::nullopt), *measured);
 }

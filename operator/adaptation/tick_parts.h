@@ -28,7 +28,8 @@ bool tiers_above_enabled(const api::JobSpec& spec);  // regroup or replace
 gate::Moment moment_of(const facts::Facts& facts, const Memory& memory);
 
 // compare.cpp. Both plans on the network of now. Nothing = it is too early, or not enough is known.
-std::optional<gate::Measured> compare(const facts::Facts& facts, const Change& change);
+std::optional<gate::Measured> compare(const facts::Facts& facts, const Change& change,
+                                      const gate::Calibration& calibration);
 
 // outcome.cpp. Each judges the last change after enough steps. A proposal returns to the plan
 // before.

@@ -84,7 +84,8 @@ void fit(JobStatus& status) {
   }
   PlanStatus& plan = status.plan;
   shorten(plan.config_map, kMostObjectName);
-  shorten({&plan.predicted_step_seconds, &plan.predicted_gain_percent, &plan.measured_gain_percent},
+  shorten({&plan.predicted_step_seconds, &plan.predicted_gain_percent, &plan.measured_gain_percent,
+           &plan.predicted_gain_interval, &plan.measured_gain_error},
           kMostNumber);
   shorten(plan.split, kMostSplit);
   shorten(plan.stages, kMostStages);

@@ -51,7 +51,9 @@ void fields(const auto& io, Same<PlanStatus> auto& plan) {
   io("configMapName", plan.config_map);
   io("predictedStepSeconds", plan.predicted_step_seconds);
   io("predictedGainPercent", plan.predicted_gain_percent);
+  io("predictedGainInterval", plan.predicted_gain_interval);
   io("measuredGainPercent", plan.measured_gain_percent);
+  io("measuredGainError", plan.measured_gain_error);
   io("split", plan.split);
   io("boundPercent.simulated", plan.bound_percent_simulated);
   io("boundPercent.measured", plan.bound_percent_measured);

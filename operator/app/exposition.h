@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "operator/adaptation/gate/calibration.h"
 #include "operator/api/pipeline_job.h"
 #include "operator/cache/snapshot.h"
 #include "operator/controller/work_queue.h"
@@ -54,6 +55,9 @@ std::vector<telemetry::Family> queue_families(const controller::WorkQueue& queue
 std::function<void(const char* kind, std::chrono::nanoseconds took)> planner_observer(
     telemetry::Endpoint& metrics);
 std::function<void(const std::string& tier, std::chrono::nanoseconds took)> apply_observer(
+    telemetry::Endpoint& metrics);
+// weir_prediction_error_ratio and weir_prediction_interval_total by tier.
+std::function<void(const gate::Observation& observation)> prediction_observer(
     telemetry::Endpoint& metrics);
 
 }  // namespace weir::operator_app

@@ -76,6 +76,7 @@ Status make_controller(RunState& state) {
   options.observe = reconcile_observer(*state.metrics);
   options.planned = planner_observer(*state.metrics);
   options.applied = apply_observer(*state.metrics);
+  options.judged = prediction_observer(*state.metrics);
   options.queue = queue_callbacks(*state.metrics);
   state.controller = std::make_unique<controller::Controller>(std::move(parts), std::move(options));
   state.hub->on_change([&state](const std::string& key) { state.controller->queue().add(key); });

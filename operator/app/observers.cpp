@@ -115,4 +115,29 @@ std::function<void(const std::string&, std::chrono::nanoseconds)> apply_observer
   };
 }
 
+std::function<void(const gate::Observation&)> prediction_observer(telemetry::Endpoint& metrics) {
+  struct OfTier {
+    telemetry::Observer* ratio = nullptr;
+    telemetry::Counter *inside = nullptr, *outside = nullptr;
+  };
+  std::map<gate::Tier, OfTier> tiers;
+  for (const gate::Tier tier : {gate::Tier::kRetune, gate::Tier::kRegroup, gate::Tier::kReplace}) {
+    const auto interval = [&](const char* inside) {
+      return &metrics.counter("weir_prediction_interval_total",
+                              "Changes whose measured gain lay in the 80 % interval, or not.",
+                              {{"tier", gate::name(tier)}, {"inside", inside}});
+    };
+    tiers[tier] = {&metrics.histogram("weir_prediction_error_ratio",
+                                      "Step after a change: measured over predicted.",
+                                      {{"tier", gate::name(tier)}},
+                                      {0.7, 0.8, 0.9, 0.95, 0.98, 1, 1.02, 1.05, 1.1, 1.2, 1.4}),
+                   interval("true"), interval("false")};
+  }
+  return [tiers](const gate::Observation& observation) {
+    const OfTier& tier = tiers.at(observation.tier);
+    tier.ratio->observe((1 + observation.predicted) / (1 + observation.measured));
+    (observation.inside ? tier.inside : tier.outside)->add();
+  };
+}
+
 }  // namespace weir::operator_app

@@ -74,7 +74,11 @@ Judgement judgement_of(std::int64_t revision, const std::vector<JobEvent>& event
       judged = outcome && outcome->revision == revision;
       if (!judged) continue;
       out.measured = outcome->measured;
-      out.verdict = "kept: " + outcome->evidence;
+      // The column is narrow, and the same network is what a comparison is made on.
+      constexpr std::string_view kUsual = " on the same network";
+      std::string evidence = outcome->evidence;
+      if (evidence.ends_with(kUsual)) evidence.resize(evidence.size() - kUsual.size());
+      out.verdict = "kept: " + evidence;
     } else if (event.reason == "PlanRolledBack" && judged) {
       out.verdict = "rolled back" + out.verdict.substr(std::string_view("kept").size());
       judged = false;

@@ -25,8 +25,7 @@ std::optional<OutcomeNote> read_outcome(std::string_view note);
 
 struct Judgement {
   std::string measured;  // "" = not measured
-  std::string
-      verdict;  // "kept: 10 steps against 18 on the same network", "refused: ..."; "" = none
+  std::string verdict;   // "kept: 10 steps against 18", "refused: ..."; "" = none
 };
 // events: oldest first.
 Judgement judgement_of(std::int64_t revision, const std::vector<JobEvent>& events);

@@ -71,13 +71,17 @@ Row revision_row(const JobView& job, const std::vector<PlanRecord>& plans, const
   Judgement judged = judgement_of(plan.revision, events);
   if (plan.revision == status.revision && judged.measured.empty() &&
       !status.measured_gain_percent.empty()) {
-    judged.measured = status.measured_gain_percent + " %";
+    judged.measured =
+        status.measured_gain_percent + " %" +
+        (status.measured_gain_error.empty() ? "" : " (+-" + status.measured_gain_error + ")");
   }
   const double gain = plan.predicted_gain;
+  const bool told = plan.revision == status.revision && !status.predicted_gain_interval.empty();
+  const std::string interval = told ? " (" + status.predicted_gain_interval + ")" : "";
   return {std::to_string(plan.revision),
           clock_text(record.made, now),
           difference(plan_of(plans, plan.parent), plan) + " (" + schedule::name(plan.trigger) + ")",
-          gain != 0 ? (gain > 0 ? "+" : "") + percent(gain) + " %" : "-",
+          gain != 0 ? signed_percent(gain) + " %" + interval : "-",
           or_dash(judged.measured),
           or_dash(judged.verdict)};
 }
@@ -122,7 +126,8 @@ Lines plan_lines(const JobView& job, const std::vector<PlanRecord>& plans,
                        "-plan-... can be read: the history is unknown");
     return lines;
   }
-  std::vector<Row> rows{{"REVISION", "TIME (UTC)", "WHAT", "PREDICTED", "MEASURED", "JUDGED"}};
+  std::vector<Row> rows{
+      {"REVISION", "TIME (UTC)", "WHAT", "PREDICTED (80 %)", "MEASURED", "JUDGED"}};
   for (const PlanRecord& record : plans) {
     rows.push_back(revision_row(job, plans, record, events, now));
   }

@@ -245,6 +245,7 @@ reconcile::Snapshot Controller::snapshot_of(const std::string& key, const cache:
   out.report = std::move(control.report);
   out.nodes = parts_.cache.nodes();
   out.adaptation = memory.adaptation;
+  out.adaptation.memory.calibration = calibration();
   out.memo = &memory.memo;
   out.template_check = memory.template_check;
   out.profile = memory.profile;
@@ -258,6 +259,19 @@ reconcile::Snapshot Controller::snapshot_of(const std::string& key, const cache:
   out.now = parts_.clock.system_now();
   out.leading_since = options_.leading_since().value_or(out.now);
   return out;
+}
+
+gate::Calibration Controller::calibration() const {
+  const std::lock_guard lock(memory_mutex_);
+  return calibration_;
+}
+
+void Controller::learn(const gate::Observation& observation) {
+  {
+    const std::lock_guard lock(memory_mutex_);
+    gate::learn(calibration_, observation);
+  }
+  if (options_.judged) options_.judged(observation);
 }
 
 void Controller::report_applied(const cache::JobView& view, JobMemory& memory,
@@ -312,7 +326,10 @@ Executed Controller::pass(const std::string& key) {
       return later;
     }
     Executed executed = executor_.run(view, *memory, outcome);
-    if (!executed.error && !executed.refused) report_applied(view, *memory, outcome);
+    if (!executed.error && !executed.refused) {
+      report_applied(view, *memory, outcome);
+      if (outcome.judged) learn(*outcome.judged);
+    }
     if (memory->template_check && !memory->template_check->accepted) {
       executed.requeue = std::min<milliseconds>(executed.requeue.value_or(kRejectedAgain),
                                                 kRejectedAgain + seconds(1));

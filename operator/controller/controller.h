@@ -46,6 +46,8 @@ struct ControllerOptions {
   // When the workers report a plan as applied. took: time since its ConfigMap was written; tier:
   // trigger of the plan in lower case.
   std::function<void(const std::string& tier, std::chrono::nanoseconds took)> applied;
+  // When a change has been judged for which a prediction could be told.
+  std::function<void(const gate::Observation& observation)> judged;
   QueueCallbacks queue;
 };
 // All values of kind and tier: the names of the triggers in lower case, and "evaluate".
@@ -80,6 +82,8 @@ class Controller {
                                   JobMemory& memory) const;
   void forget_old_answers(const api::PipelineJob& job, JobMemory& memory) const;
   void settle(const std::string& key, const Executed& executed);
+  gate::Calibration calibration() const;
+  void learn(const gate::Observation& observation);
   void report_applied(const cache::JobView& view, JobMemory& memory,
                       const reconcile::Outcome& outcome) const;
 
@@ -90,8 +94,9 @@ class Controller {
   std::atomic<SteadyTime::rep> alive_{0};
   std::atomic<int> running_{0};
 
-  mutable std::mutex memory_mutex_;  // guards memory_
+  mutable std::mutex memory_mutex_;  // guards memory_ and calibration_
   std::map<std::string, std::shared_ptr<JobMemory>> memory_;
+  gate::Calibration calibration_;  // of all jobs, since this process leads
   std::vector<std::jthread> threads_;
 };
 

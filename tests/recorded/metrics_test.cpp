@@ -232,6 +232,8 @@ TEST(RecordedMetrics, OfTheOperatorAreTheSame) {
   operator_app::reconcile_observer (*metrics)("requeue_after", 20ms);
   operator_app::planner_observer (*metrics)("retune", 2ms);
   operator_app::apply_observer (*metrics)("regroup", 3s);
+  operator_app::prediction_observer (*metrics)(
+      {.tier = gate::Tier::kRetune, .predicted = 0.261, .measured = 0.267, .inside = true});
   controller::WorkQueue queue(clock, operator_app::queue_callbacks(*metrics));
   queue.add("team-a/gpt");
   clock.advance(2s);

@@ -94,6 +94,8 @@ api::JobStatus status() {
                  .predicted_step_seconds = "1.42",
                  .predicted_gain_percent = "11.2",
                  .measured_gain_percent = "9.8",
+                 .predicted_gain_interval = "+8..+15",
+                 .measured_gain_error = "0.7",
                  .split = "held 8 postponed 0,2",
                  .bound_percent_simulated = 3,
                  .bound_percent_measured = 5,

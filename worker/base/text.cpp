@@ -14,6 +14,10 @@ std::string percent(double fraction) {
   return number(fraction * 100, 1);
 }
 
+std::string signed_percent(double fraction) {
+  return (fraction >= 0 ? "+" : "") + percent(fraction);
+}
+
 std::string bits_per_second(double bytes_per_second) {
   const double bits = bytes_per_second * 8;
   if (bits >= 1e9) return number(bits / 1e9, 1) + "Gbit/s";

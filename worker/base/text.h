@@ -21,6 +21,7 @@ std::string format(const char* format, Values... values) {
 
 std::string number(double value, int digits);          // e.g. "1.42"; scientific from 1e15 on
 std::string percent(double fraction);                  // without the sign, e.g. "11.2"
+std::string signed_percent(double fraction);           // "+11.2"
 std::string bits_per_second(double bytes_per_second);  // e.g. "9.1Gbit/s"
 std::string megabytes(std::int64_t bytes);             // e.g. "2.10 MB"
 

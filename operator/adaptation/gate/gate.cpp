@@ -76,10 +76,6 @@ Verdict verdict_of(const Measured& measured, double gain, double error) {
   return fell || less ? Verdict::kMissed : Verdict::kKeep;
 }
 
-std::string signed_percent(double fraction) {
-  return (fraction >= 0 ? "+" : "") + percent(fraction);
-}
-
 std::chrono::seconds next_cooldown(Verdict verdict, const Rules& rules, const Clock& clock) {
   const std::chrono::seconds cooldown = std::max(rules.cooldown, clock.cooldown);
   if (verdict == Verdict::kKeep) return std::max(rules.cooldown, cooldown / 2);
@@ -184,7 +180,10 @@ std::string outcome_text(std::int64_t revision, const std::string& what, const M
                               (measured.predicted_now ? " on the same network" : " before");
   const std::string promise =
       measured.predicted_now
-          ? "for this network " + signed_percent(*measured.predicted_now) + " %, when decided "
+          ? "for this network " + signed_percent(*measured.predicted_now) + " %" +
+                (measured.interval_now ? " (80 %: " + interval_text(*measured.interval_now) + ")"
+                                       : "") +
+                ", when decided "
           : "";
   return "revision " + std::to_string(revision) + (what.empty() ? "" : " (" + what + ")") +
          ": measured " + signed_percent(judged.measured_gain) + " % (+-" +

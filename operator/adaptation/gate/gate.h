@@ -10,6 +10,8 @@
 #include <optional>
 #include <string>
 
+#include "operator/adaptation/gate/calibration.h"
+
 namespace weir::gate {
 
 using SystemTime = std::chrono::system_clock::time_point;
@@ -106,6 +108,7 @@ struct Measured {
   int before_steps = 0, after_steps = 0;         // that were measured
   double predicted_gain = 0;                     // when the change was decided
   std::optional<double> predicted_now;           // for the network of now
+  std::optional<Interval> interval_now;          // 80 %, of predicted_now
   bool restated = false;   // before_seconds is simulated: the plan before was hardly measured
   bool can_return = true;  // there is a way back
 };

@@ -90,6 +90,7 @@ TEST(Fit, AnyStatusKeepsTheLimitsOfTheCrd) {
   status.plan.trigger = "Initial";
   status.plan.config_map = status.plan.predicted_step_seconds = kLong;
   status.plan.predicted_gain_percent = status.plan.measured_gain_percent = kLong;
+  status.plan.predicted_gain_interval = status.plan.measured_gain_error = kLong;
   status.plan.time = Time{};
   StageStatus stage;
   stage.worker_group = stage.node = kLong;

@@ -32,6 +32,7 @@ TEST(Observers, ExistAtZeroFromTheStart) {
   metrics->collect([&queue] { return queue_families(queue); });
   planner_observer(*metrics);
   apply_observer(*metrics);
+  prediction_observer(*metrics);
 
   const std::string text = page(*metrics);
 
@@ -44,7 +45,9 @@ TEST(Observers, ExistAtZeroFromTheStart) {
         "workqueue_longest_running_processor_seconds{name=\"pipelinejob\"} 0",
         "weir_planner_seconds_count{kind=\"initial\"} 0",
         "weir_planner_seconds_count{kind=\"evaluate\"} 0",
-        "weir_plan_apply_seconds_count{tier=\"retune\"} 0"}) {
+        "weir_plan_apply_seconds_count{tier=\"retune\"} 0",
+        "weir_prediction_error_ratio_count{tier=\"replace\"} 0",
+        "weir_prediction_interval_total{inside=\"false\",tier=\"regroup\"} 0"}) {
     EXPECT_THAT(text, HasSubstr(series));
   }
 }
@@ -86,6 +89,21 @@ TEST(Observers, PutPlansIntoTheirKind) {
   EXPECT_THAT(text, HasSubstr("weir_planner_seconds_sum{kind=\"initial\"} 2"));
   EXPECT_THAT(text, HasSubstr("weir_plan_apply_seconds_sum{tier=\"retune\"} 4"));
   EXPECT_EQ(text.find("nonsense"), std::string::npos);
+}
+
+TEST(Observers, CountPredictionsByTheirTierAndInterval) {
+  const auto metrics = *telemetry::make_endpoint(0);
+  const auto judged = prediction_observer(*metrics);
+  judged({.tier = gate::Tier::kRegroup, .predicted = 0.2, .measured = 0, .inside = false});
+  judged({.tier = gate::Tier::kRegroup, .predicted = 0.2, .measured = 0.2, .inside = true});
+
+  const std::string text = page(*metrics);
+
+  EXPECT_THAT(text, HasSubstr("weir_prediction_error_ratio_sum{tier=\"regroup\"} 2.2"));
+  for (const char* inside : {"true", "false"}) {
+    EXPECT_THAT(text, HasSubstr("weir_prediction_interval_total{inside=\"" + std::string(inside) +
+                                "\",tier=\"regroup\"} 1"));
+  }
 }
 
 TEST(Revision, IsNeverEmpty) {

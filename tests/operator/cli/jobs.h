@@ -40,6 +40,7 @@ inline nlohmann::json running_job() {
       "plan": {"revision": 2, "appliedRevision": 2, "appliedStep": 120, "trigger": "Retune", "k": 2,
                "microBatchSize": 4, "microBatches": 16, "stageCount": 2,
                "predictedStepSeconds": "1.19", "predictedGainPercent": "26.1",
+               "predictedGainInterval": "+21..+31",
                "boundPercent": {"simulated": 6, "measured": 27}, "time": "2026-01-02T09:24:31Z",
                "stages": [
                  {"index": 0, "workerGroup": "a100", "replicas": 1, "firstLayer": 0, "lastLayer": 3,

@@ -114,10 +114,12 @@ TEST(Views, PlanShowsStagesAndWhatRevisionsBrought) {
             "0      0-3     4    1      a100   n1\n"
             "1      4-7     2    1      l4     n2\n"
             "\n"
-            "REVISION  TIME (UTC)   WHAT                     PREDICTED  MEASURED         JUDGED\n"
-            "2         09:24:31     k 1 -> 2 (Retune)        +26.1 %    +26.7 % (+-1.1)  kept: 14 "
-            "steps against 6 on the same network\n"
-            "1         01-01 08:00  k 1, 2 stages (Initial)  -          -                -\n");
+            "REVISION  TIME (UTC)   WHAT                     PREDICTED (80 %)    MEASURED         "
+            "JUDGED\n"
+            "2         09:24:31     k 1 -> 2 (Retune)        +26.1 % (+21..+31)  +26.7 % (+-1.1)  "
+            "kept: 14 steps against 6\n"
+            "1         01-01 08:00  k 1, 2 stages (Initial)  -                   -                "
+            "-\n");
 }
 
 TEST(Views, PlanSaysWhatIsMissing) {

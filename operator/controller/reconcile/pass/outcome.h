@@ -73,6 +73,7 @@ struct Outcome {
   std::vector<api::Event> events;
   std::optional<PatchReport> report;  // changes the resourceVersion that a guarded patch needs
   std::optional<AdaptationState> memory;
+  std::optional<gate::Observation> judged;  // a prediction and what came of it; with `memory`
   std::optional<std::chrono::milliseconds> requeue;  // time until the next pass
 
   bool empty() const {

@@ -69,7 +69,13 @@ void show_bound(api::PlanStatus& plan, const adaptation::Tick& tick) {
 
 void carry_out(const View& view, Draft& draft, const gate::Proposal& proposal) {
   if (const auto* plan = std::get_if<schedule::Plan>(&proposal.change)) {
-    return adopt_plan(view, draft, *plan, proposal.trigger, proposal.gain);
+    adopt_plan(view, draft, *plan, proposal.trigger, proposal.gain);
+    if (proposal.gain > 0) {
+      draft.status.plan.predicted_gain_interval =
+          gate::interval_text(draft.adaptation.memory.calibration.around(
+              proposal.gain, adaptation::tier_of(proposal.kind)));
+    }
+    return;
   }
   const auto& worker = std::get<gate::WorkerToReplace>(proposal.change);
   for (const Slot& slot : view.slots) {
@@ -94,7 +100,9 @@ void adapt(const View& view, Draft& draft) {
   show_clocks(draft, tick.clocks);
   if (!tick.measured_gain_percent.empty()) {
     draft.status.plan.measured_gain_percent = tick.measured_gain_percent;
+    draft.status.plan.measured_gain_error = tick.measured_gain_error;
   }
+  draft.out.judged = tick.judged;
   show_bound(draft.status.plan, tick);
   if (!tick.missed.empty()) draft.set("Degraded", "True", "PredictedGainMissed", tick.missed);
   for (auto& event : tick.events) draft.out.events.push_back(std::move(event));

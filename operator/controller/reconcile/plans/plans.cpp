@@ -211,7 +211,7 @@ void adopt_plan(const View& view, Draft& draft, Plan plan, Trigger trigger, doub
   status.predicted_step_seconds =
       plan.predicted_step_seconds > 0 ? number(plan.predicted_step_seconds, 3) : "";
   status.predicted_gain_percent = predicted_gain > 0 ? percent(predicted_gain) : "";
-  status.measured_gain_percent = "";
+  status.predicted_gain_interval = status.measured_gain_percent = status.measured_gain_error = "";
   status.bound_percent_simulated.reset();
   status.bound_percent_measured.reset();
   // Times in status have whole seconds. A plan must be later than the restart before it, because

@@ -70,6 +70,18 @@ TEST(Outcome, IsOneSentence) {
             "revision 2: measured +26.7 % (+-1.1) over 14 steps against 6 on the same network; "
             "predicted for this network +26.1 %, when decided +24.8 %; step 1.51 s -> 1.19 s");
   EXPECT_EQ(missed_text(measured, result), "measured gain 26.7 % (+-1.1), predicted 26.1 %");
+  measured.interval_now = Interval{0.212, 0.313};
+  EXPECT_EQ(outcome_text(2, "", measured, result),
+            "revision 2: measured +26.7 % (+-1.1) over 14 steps against 6 on the same network; "
+            "predicted for this network +26.1 % (80 %: +21..+31), when decided +24.8 %; step "
+            "1.51 s -> 1.19 s");
+  measured.interval_now.reset();
+  measured.interval_now = Interval{0.212, 0.313};
+  EXPECT_EQ(outcome_text(2, "", measured, result),
+            "revision 2: measured +26.7 % (+-1.1) over 14 steps against 6 on the same network; "
+            "predicted for this network +26.1 % (80 %: +21..+31), when decided +24.8 %; step "
+            "1.51 s -> 1.19 s");
+  measured.interval_now.reset();
   measured.restated = true;
   EXPECT_EQ(outcome_text(7, "4->3 stages", measured, result),
             "revision 7 (4->3 stages): measured +26.7 % (+-1.1) over 14 steps against the plan "

@@ -79,11 +79,22 @@ TEST(Adaptation, TellsTheOutcomeAfterTenSteps) {
   world.steps(16, 1.75);
   ASSERT_EQ(world.job.status.plan.revision, 2);
   world.coordinator_applies();
+  EXPECT_THAT(world.job.status.plan.predicted_gain_interval, HasSubstr("..+"));
+  std::optional<gate::Observation> judged;
+  world.decided = [&](const World&, const Outcome& outcome) {
+    if (outcome.judged) judged = outcome.judged;
+  };
   world.steps(20, 1.3);
 
   EXPECT_EQ(world.event_count("PlanOutcome"), 1);
   EXPECT_THAT(world.last_note("PlanOutcome"), HasSubstr("measured +"));
+  EXPECT_THAT(world.last_note("PlanOutcome"), HasSubstr("% (80 %: +"));
   EXPECT_FALSE(world.job.status.plan.measured_gain_percent.empty());
+  EXPECT_FALSE(world.job.status.plan.measured_gain_error.empty());
+  ASSERT_TRUE(judged);
+  EXPECT_EQ(judged->tier, gate::Tier::kRetune);
+  EXPECT_NEAR(100 * judged->measured, std::stod(world.job.status.plan.measured_gain_percent), 0.06);
+  EXPECT_NE(world.adaptation.memory.calibration.error(gate::Tier::kRetune), 0.03);
 }
 
 TEST(Adaptation, ChangesNothingWhenTheNetworkIsUnknown) {
