@@ -27,7 +27,7 @@ struct Tick {
   std::vector<api::Event> events;            // come before the proposal is carried out
   std::vector<api::Event> events_of_change;  // come after it
   StatusClocks clocks;
-  // Of the plan in force; "" = it was not judged in this tick. The error is a standard one.
+  // The gain of the plan in force and its standard error; "" = it was not judged in this tick.
   std::string measured_gain_percent, measured_gain_error;
   std::optional<gate::Observation> judged;  // its prediction, where that could be told for now
   // How far the step is above what no order can beat, in percent; unset = unknown, or not asked in
