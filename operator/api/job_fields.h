@@ -222,6 +222,7 @@ inline void fields(const JobReader& io, JobSpec& spec) {
   io("checkpoint.persistentVolumeClaim.claimName", spec.checkpoint_claim);
   io("checkpoint.graceSeconds", spec.checkpoint_grace_seconds);
   io("checkpoint.intervalSteps", spec.checkpoint_interval_steps);
+  io("recovery.maxLostSteps", spec.max_lost_steps);
   io("failurePolicy.maxRestarts", spec.max_restarts);
   io("failurePolicy.restartScope", spec.restart_scope);
   io("failurePolicy.rules", spec.failure_rules);

@@ -69,9 +69,10 @@ struct RestartCount {  // restarts of one cause; weir_job_restarts_total shows i
 
 // Where training went on after a worker was lost.
 struct Recovery {
-  // Peers: what the other workers hold. Checkpoint. Start: step 0.
+  // Peers: what the other workers hold. Copies: snapshots of an earlier step, in memory.
+  // Checkpoint. Start: step 0.
   std::string source;
-  std::string reason;  // why it is not Peers
+  std::string reason;  // why it is Checkpoint or Start
   std::string pause_seconds;
   std::int64_t step = 0;
   std::int64_t lost_steps = 0;  // that were complete, and are done again
@@ -87,6 +88,7 @@ struct ContainerRestarts {
 };
 
 struct RecoveryStatus {
+  std::string copies;           // protocol::Report::snapshots
   std::int64_t lost_steps = 0;  // of all recoveries; weir_job_lost_steps_total shows it
   std::optional<Recovery> last;
   int incarnation = 0;  // of the applied plan: how often its workers have joined again

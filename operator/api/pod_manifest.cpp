@@ -21,7 +21,10 @@ using nlohmann::json;
 
 constexpr auto kControlDir = "/var/run/weir";  // WEIR_CONTROL_DIR: token, ca.crt, url
 constexpr auto kCheckpointVolume = "weir-checkpoint";
-constexpr int kGraceWithoutCheckpoint = 30;  // seconds
+constexpr auto kRecoveryVolume = "weir-recovery";
+constexpr auto kRecoveryDir = "/var/run/weir-recovery";  // WEIR_RECOVERY_PATH
+constexpr int kMostLostSteps = 8;                        // if the spec does not say
+constexpr int kGraceWithoutCheckpoint = 30;              // seconds
 constexpr int kGraceWithCheckpoint = 120;
 constexpr int kTokenSeconds = 3600;      // worker/protocol/README.md "Control API"
 constexpr std::size_t kHashLength = 16;  // CRD: status.templateHash maxLength 16
@@ -68,6 +71,13 @@ std::string waiting_seconds(const PipelineJob& job, const PodInput& input) {
                         spec.startup_timeout_seconds + kMostBackOff);
 }
 
+// Steps between snapshots: the newest that all workers have lies less than twice as far back. 0 =
+// none are taken, for example because no process would be started again beside them.
+int snapshot_steps(const JobSpec& spec, const PodInput& input) {
+  if (input.final_exit_codes.empty()) return 0;
+  return (spec.max_lost_steps.value_or(kMostLostSteps) + 1) / 2;
+}
+
 json our_env(const PipelineJob& job, const PodInput& input, const WorkerGroup& group) {
   const auto field = [](const char* path) { return json{{"fieldRef", {{"fieldPath", path}}}}; };
   json env = json::array();
@@ -97,6 +107,10 @@ json our_env(const PipelineJob& job, const PodInput& input, const WorkerGroup& g
   }
   if (const auto& steps = job.spec.checkpoint_interval_steps; steps) {
     text("WEIR_CHECKPOINT_INTERVAL", std::to_string(*steps));
+  }
+  if (const int steps = snapshot_steps(job.spec, input); steps > 0) {
+    text("WEIR_RECOVERY_PATH", kRecoveryDir);
+    text("WEIR_RECOVERY_EVERY", std::to_string(steps));
   }
   text("WEIR_TRANSPORT", job.spec.transport);
   text("WEIR_PROFILE_SOURCE", job.spec.profile.source.text());
@@ -161,6 +175,9 @@ json trainer_of(const PipelineJob& job, const PodInput& input, const WorkerGroup
   merge_by(mounts, trainer.value("volumeMounts", json::array()), "mountPath");
   merge_by(mounts, {{{"name", "weir-control"}, {"mountPath", kControlDir}, {"readOnly", true}}},
            "mountPath");
+  if (snapshot_steps(job.spec, input) > 0) {
+    merge_by(mounts, {{{"name", kRecoveryVolume}, {"mountPath", kRecoveryDir}}}, "mountPath");
+  }
   trainer["volumeMounts"] = std::move(mounts);
 
   json ports = trainer.value("ports", json::array());
@@ -185,7 +202,7 @@ bool on_volume(const std::string& path, const json& mounts) {
   });
 }
 
-json our_volumes(const PipelineJob& job) {
+json our_volumes(const PipelineJob& job, const PodInput& input) {
   json volumes = {
       {{"name", "weir-shm"},
        {"emptyDir", {{"medium", "Memory"}, {"sizeLimit", job.spec.shared_memory}}}},
@@ -202,6 +219,9 @@ json our_volumes(const PipelineJob& job) {
   if (!job.spec.checkpoint_claim.empty()) {
     volumes.push_back({{"name", kCheckpointVolume},
                        {"persistentVolumeClaim", {{"claimName", job.spec.checkpoint_claim}}}});
+  }
+  if (snapshot_steps(job.spec, input) > 0) {
+    volumes.push_back({{"name", kRecoveryVolume}, {"emptyDir", {{"medium", "Memory"}}}});
   }
   return volumes;
 }
@@ -253,7 +273,8 @@ void add_volume_group(const PipelineJob& job, json& spec) {
   if (context.empty()) spec.erase("securityContext");
 }
 
-void add_group_and_worker(const PipelineJob& job, const WorkerGroup& group, json& spec) {
+void add_group_and_worker(const PipelineJob& job, const PodInput& input, const WorkerGroup& group,
+                          json& spec) {
   const WorkerSpec& worker = job.spec.worker;
   json selector = group.node_selector;
   selector.update(spec.value("nodeSelector", json::object()));
@@ -280,7 +301,7 @@ void add_group_and_worker(const PipelineJob& job, const WorkerGroup& group, json
   set_if_absent(spec, "terminationGracePeriodSeconds", grace_seconds(job.spec));
   json volumes = parsed_or(worker.volumes, json::array());
   merge_by(volumes, spec.value("volumes", json::array()), "name");
-  merge_by(volumes, our_volumes(job), "name");
+  merge_by(volumes, our_volumes(job, input), "name");
   spec["volumes"] = std::move(volumes);
 }
 
@@ -353,7 +374,7 @@ Result<PodManifest> encode_pod(const PipelineJob& job, const PodInput& input) {
     for (json& container : spec["initContainers"])
       set_if_absent(container, "terminationMessagePolicy", "FallbackToLogsOnError");
   }
-  add_group_and_worker(job, *group, spec);
+  add_group_and_worker(job, input, *group, spec);
   add_volume_group(job, spec);
   add_affinity(job, input, spec);
   if (!input.scheduler_name.empty()) spec["schedulerName"] = input.scheduler_name;
@@ -381,27 +402,28 @@ std::string template_hash(const PipelineJob& job) {
     groups.push_back({group.name, group.ranks_per_worker, group.resources, group.template_json,
                       group.tolerations, group.node_selector});
   }
-  const json written = {worker.image,
-                        worker.image_pull_policy,
-                        worker.service_account,
-                        worker.priority_class,
-                        worker.command,
-                        worker.args,
-                        worker.image_pull_secrets,
-                        worker.env,
-                        worker.volumes,
-                        worker.volume_mounts,
-                        std::move(groups),
-                        spec.scheduler_name,
-                        spec.network_interface,
-                        spec.host_network,
-                        spec.transport,
-                        spec.shared_memory,
-                        spec.checkpoint_path,
-                        spec.checkpoint_grace_seconds.value_or(0),
-                        spec.checkpoint_claim,
-                        spec.checkpoint_interval_steps.value_or(0),
-                        spec.topology_keys};
+  json written = {worker.image,
+                  worker.image_pull_policy,
+                  worker.service_account,
+                  worker.priority_class,
+                  worker.command,
+                  worker.args,
+                  worker.image_pull_secrets,
+                  worker.env,
+                  worker.volumes,
+                  worker.volume_mounts,
+                  std::move(groups),
+                  spec.scheduler_name,
+                  spec.network_interface,
+                  spec.host_network,
+                  spec.transport,
+                  spec.shared_memory,
+                  spec.checkpoint_path,
+                  spec.checkpoint_grace_seconds.value_or(0),
+                  spec.checkpoint_claim,
+                  spec.checkpoint_interval_steps.value_or(0),
+                  spec.topology_keys};
+  if (spec.max_lost_steps) written.push_back(*spec.max_lost_steps);
   return sha256_hex(dump_json(written)).substr(0, kHashLength);
 }
 

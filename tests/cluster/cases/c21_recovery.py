@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lost workers cost a job of two replicas of two stages that saves no checkpoint: nothing, as long as another worker holds the same layers."""
+"""What lost workers cost a job that saves no checkpoint: of two replicas of two stages nothing, as long as another worker holds the same layers; of one
+replica a few steps, which all do again from copies in memory."""
 import collections
 import json
 import time
@@ -9,15 +10,16 @@ import lab
 from lab import check
 
 LOGS = lab.STATE / "logs-recovery"
-NAME = "kept"
+NAME, ALONE = "kept", "alone"   # jobs of two replicas, of one
+MOST_LOST = 8   # recovery.maxLostSteps
 LONGEST = 60     # seconds from a loss to the next steps; about 8 on a quiet machine
-RESTARTS = [0]   # of the job so far
+RESTARTS = collections.Counter()   # of the jobs so far
 
 
-def logged():
+def logged(name=NAME):
     """({step: losses that the last stages tell}, steps that one worker has logged twice)."""
     found, twice = collections.defaultdict(set), []
-    for path in LOGS.glob(f"{NAME}.*.json"):
+    for path in LOGS.glob(f"{name}.*.json"):
         own = set()
         for line in path.read_text().splitlines():
             entry = json.loads(line)
@@ -30,26 +32,26 @@ def logged():
     return found, twice
 
 
-def ranks(namespace):
-    return {(r["replica"], r["stage"]): r["pod"] for r in lab.plan_document(namespace, lab.job(namespace, NAME))["ranks"]}
+def ranks(namespace, name=NAME):
+    return {(r["replica"], r["stage"]): r["pod"] for r in lab.plan_document(namespace, lab.job(namespace, name))["ranks"]}
 
 
-def steps_again(namespace, what, lose):
+def steps_again(namespace, what, lose, name=NAME):
     """Loses workers, and waits for three more steps. Returns status.recovery and a sentence."""
     def status():
-        return lab.job(namespace, NAME)["status"]
-    before = lab.reported_step(namespace, NAME)
+        return lab.job(namespace, name)["status"]
+    before = lab.reported_step(namespace, name)
     known = status().get("recovery", {}).get("last")
     begin = time.monotonic()
     lose()
-    RESTARTS[0] += 1
-    lab.wait_until("the restart", lambda: status().get("restarts", 0) >= RESTARTS[0], LONGEST)
+    RESTARTS[name] += 1
+    lab.wait_until("the restart", lambda: status().get("restarts", 0) >= RESTARTS[name], LONGEST)
     last = lab.wait_until("the recovery", lambda: (last := status().get("recovery", {}).get("last")) != known and last, LONGEST,
-                          show=lambda: lab.show_condition(lab.job(namespace, NAME), "Ready"))
+                          show=lambda: lab.show_condition(lab.job(namespace, name), "Ready"))
     check(last["source"] != "Peers" or last["step"] >= before, f"{what}: step {before} was done, and training goes on at {last['step']}")
-    lab.wait_until("three more steps", lambda: lab.reported_step(namespace, NAME) >= last["step"] + 3, LONGEST)
-    lab.wait_until("all workers are ready", lambda: lab.condition(lab.job(namespace, NAME), "Ready")["status"] == "True", LONGEST)
-    check(status()["restarts"] == RESTARTS[0], f"{what}: {status()['restarts']} restarts, expected {RESTARTS[0]}")
+    lab.wait_until("three more steps", lambda: lab.reported_step(namespace, name) >= last["step"] + 3, LONGEST)
+    lab.wait_until("all workers are ready", lambda: lab.condition(lab.job(namespace, name), "Ready")["status"] == "True", LONGEST)
+    check(status()["restarts"] == RESTARTS[name], f"{what}: {status()['restarts']} restarts, expected {RESTARTS[name]}")
     return status()["recovery"], f"{what}: told after {time.monotonic() - begin:.1f} s, pause {last['pauseSeconds']} s"
 
 
@@ -66,24 +68,42 @@ def nothing_is_lost(namespace, what, lose):
     return note
 
 
-def kill(namespace, *places):
+def few_are_done_again(namespace, what, lose):
+    lost = lab.job(namespace, ALONE)["status"].get("recovery", {}).get("lostSteps", 0)
+    recovery, note = steps_again(namespace, what, lose, ALONE)
+    check(recovery["last"]["source"] == "Copies", f"{what}: {recovery}")
+    check(recovery.get("lostSteps", 0) - lost <= MOST_LOST, f"{what}: {recovery}")
+    steps, _ = logged(ALONE)
+    apart = {step: losses for step, losses in steps.items() if len(losses) > 1}
+    check(not apart, f"{what}: steps that were done again have other losses: {apart}")
+    missing = set(range(min(steps), max(steps))) - set(steps)
+    check(not missing, f"{what}: steps without a loss: {sorted(missing)[:5]}")
+    return f"{note}, {recovery.get('lostSteps', 0) - lost} steps done again"
+
+
+def kill(namespace, *places, name=NAME):
     def act():
         for place in places:
-            pod = lab.get(f"/api/v1/namespaces/{namespace}/pods/{ranks(namespace)[place]}")
+            pod = lab.get(f"/api/v1/namespaces/{namespace}/pods/{ranks(namespace, name)[place]}")
             lab.kill_container(pod["spec"]["nodeName"], pod)
     return act
+
+
+def train(namespace, name, replicas, times):
+    body = jobs.replicas_job(name, replicas, 1_000_000, args=[f"--loss-log=/logs/{name}.$(WEIR_POD_NAME).json"], times=times)
+    body["spec"]["failurePolicy"] = {"maxRestarts": 10}
+    body["spec"]["recovery"] = {"maxLostSteps": MOST_LOST}
+    body["spec"]["worker"]["volumes"].append({"name": "logs", "persistentVolumeClaim": {"claimName": "logs"}})
+    body["spec"]["worker"]["volumeMounts"].append({"name": "logs", "mountPath": "/logs"})
+    lab.apply(body, namespace=namespace)
+    lab.kubectl("-n", namespace, "wait", "--for=condition=Ready", f"ppj/{name}", "--timeout=120s", timeout=130)
+    lab.wait_until("ten steps", lambda: lab.reported_step(namespace, name) >= 10, 60)
 
 
 def test_two_replicas_train_without_checkpoints(namespace):
     lab.shared_claim(namespace, "logs", LOGS)
     lab.apply(*jobs.replicas_maps("n4", 0.010, 0.020), namespace=namespace)
-    body = jobs.replicas_job(NAME, 2, 1_000_000, args=[f"--loss-log=/logs/{NAME}.$(WEIR_POD_NAME).json"], times="fast")
-    body["spec"]["failurePolicy"] = {"maxRestarts": 10}
-    body["spec"]["worker"]["volumes"].append({"name": "logs", "persistentVolumeClaim": {"claimName": "logs"}})
-    body["spec"]["worker"]["volumeMounts"].append({"name": "logs", "mountPath": "/logs"})
-    lab.apply(body, namespace=namespace)
-    lab.kubectl("-n", namespace, "wait", "--for=condition=Ready", f"ppj/{NAME}", "--timeout=120s", timeout=130)
-    lab.wait_until("ten steps", lambda: lab.reported_step(namespace, NAME) >= 10, 60)
+    train(namespace, NAME, 2, "fast")
 
 
 def test_a_killed_worker_costs_no_step(namespace):
@@ -110,3 +130,23 @@ def test_a_stage_that_nobody_holds_any_more_is_told(namespace):
     [event] = lab.events(namespace, "ProgressLost", NAME)
     check("no worker holds layers 4..7" in event["note"], event["note"])
     return f"{note}; {event['note']}"
+
+
+def test_one_replica_trains_without_checkpoints(namespace):
+    lab.kubectl("-n", namespace, "delete", "ppj", NAME)
+    train(namespace, ALONE, 1, "profile")
+
+
+def test_a_killed_worker_without_a_peer_costs_a_few_steps(namespace):
+    note = few_are_done_again(namespace, "worker killed", kill(namespace, (0, 1), name=ALONE))
+    [event] = lab.events(namespace, "Recovered", ALONE)
+    check("from copies in memory" in event["note"], event["note"])
+    return f"{note}; {event['note']}"
+
+
+def test_a_killed_coordinator_without_a_peer_costs_a_few_steps(namespace):
+    return few_are_done_again(namespace, "coordinator killed", kill(namespace, (0, 0), name=ALONE))
+
+
+def test_all_processes_killed_cost_a_few_steps(namespace):
+    return few_are_done_again(namespace, "all killed", kill(namespace, (0, 0), (0, 1), name=ALONE))

@@ -129,6 +129,28 @@ TEST(EncodePod, LetsTheKubeletStartTheTrainerAgain) {
   EXPECT_FALSE(pod_of(job, input)["spec"]["containers"][0].contains("restartPolicyRules"));
 }
 
+// They outlive the process, not the pod.
+TEST(EncodePod, HasMemoryForSnapshotsWhereTheTrainerIsStartedAgain) {
+  PodInput input = first_pod();
+  EXPECT_EQ(pod_of(plain(), input).dump().find("recovery"), std::string::npos);
+  input.final_exit_codes = {0};
+  json pod = pod_of(plain(), input);
+  json trainer = pod["spec"]["containers"][0];
+  EXPECT_EQ(by_name(pod["spec"]["volumes"], "weir-recovery")["emptyDir"]["medium"], "Memory");
+  EXPECT_EQ(by_name(trainer["env"], "WEIR_RECOVERY_PATH")["value"],
+            by_name(trainer["volumeMounts"], "weir-recovery")["mountPath"]);
+  EXPECT_EQ(by_name(trainer["env"], "WEIR_RECOVERY_EVERY")["value"], "4");
+
+  PipelineJob job = plain();
+  const std::string hash = template_hash(job);
+  job.spec.max_lost_steps = 21;
+  EXPECT_NE(template_hash(job), hash);
+  trainer = pod_of(job, input)["spec"]["containers"][0];
+  EXPECT_EQ(by_name(trainer["env"], "WEIR_RECOVERY_EVERY")["value"], "11");
+  job.spec.max_lost_steps = 0;
+  EXPECT_EQ(pod_of(job, input).dump().find("recovery"), std::string::npos);
+}
+
 TEST(EncodePod, LetsTheTemplateWinAndMergesByName) {
   const PipelineJob job = job_with(R"({"worker": {"image": "w:1", "args": ["--a"],
       "env": [{"name": "X", "value": "worker"}, {"name": "Y", "value": "worker"}],

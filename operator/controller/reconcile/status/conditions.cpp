@@ -257,6 +257,7 @@ void show_conditions(const View& view, Draft& draft) {
   if (!draft.has_reason("Suspended", "Resumed")) draft.set("Suspended", "False", "Resumed", "");
   show_groups(view, draft);
   show_switch(view, draft);
+  if (view.snapshot.report) draft.status.recovery.copies = view.snapshot.report->body.snapshots;
   show_scheduled(view, draft);
   show_workers(view, draft);
   show_model(view, draft);

@@ -38,10 +38,11 @@ bool follows_resume(const Draft& draft) {
 
 std::string recovered_text(const api::Recovery& recovery, std::int64_t revision,
                            std::int64_t moved_bytes) {
-  std::string text =
-      "revision " + std::to_string(revision) + ": training goes on at step " +
-      std::to_string(recovery.step) +
-      (recovery.source == "Peers" ? " with what the workers hold" : " from the checkpoint");
+  std::string text = "revision " + std::to_string(revision) + ": training goes on at step " +
+                     std::to_string(recovery.step) +
+                     (recovery.source == "Peers"    ? " with what the workers hold"
+                      : recovery.source == "Copies" ? " from copies in memory"
+                                                    : " from the checkpoint");
   if (!recovery.reason.empty()) text += " (" + recovery.reason + ")";
   text += ", " + std::to_string(recovery.lost_steps) + " steps are done again, pause " +
           recovery.pause_seconds + " s";
@@ -61,14 +62,15 @@ void show_recovery(const View& view, Draft& draft, const protocol::LastSwitch& l
   const StateMove wanted = view.newest != nullptr ? view.newest->state : StateMove::kCheckpoint;
   const bool told = again || wanted == StateMove::kRecover;
   const bool reads = (told ? last.state : wanted) == StateMove::kCheckpoint;
-  const std::int64_t lost =
-      reads || last.step == 0 ? lost_steps(view, draft, last) : last.repeated_steps;
+  const std::int64_t lost = reads || last.step == 0 || last.snapshots
+                                ? lost_steps(view, draft, last)
+                                : last.repeated_steps;
   if (last.step == 0 && lost > 0) report_lost_progress(view, draft, lost, last.reason);
   const bool restart = status.plan.trigger == schedule::name(schedule::Trigger::kRestart);
   if (!again && (!restart || follows_resume(draft))) return;
   status.recovery.lost_steps += lost;
   status.recovery.last = api::Recovery{
-      .source = !reads          ? "Peers"
+      .source = !reads          ? (last.snapshots ? "Copies" : "Peers")
                 : last.step > 0 ? "Checkpoint"
                                 : "Start",
       .reason = reads ? last.reason : "",

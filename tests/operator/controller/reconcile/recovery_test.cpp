@@ -234,6 +234,21 @@ TEST(RestartsInPlace, FromTheStartTellWhatIsLost) {
   EXPECT_EQ(world.job.status.recovery.lost_steps, 3);
 }
 
+TEST(RestartsInPlace, WithSnapshotsTellWhatIsDoneAgain) {
+  World world = on_new_nodes();
+  end_in_place(world, "job-gpu-2", 1);
+  world.settle();
+  auto& last = join_again(world, schedule::StateMove::kKeep, 2, "");
+  last.repeated_steps = 1;
+  last.snapshots = true;
+  world.settle();
+
+  EXPECT_THAT(world.last_note("Recovered"),
+              HasSubstr("goes on at step 2 from copies in memory, 1 steps are done again"));
+  EXPECT_EQ(world.job.status.recovery.last->source, "Copies");
+  EXPECT_EQ(world.job.status.recovery.lost_steps, 1);
+}
+
 TEST(RestartsInPlace, OfOneEpisodeAreOneRestart) {
   World world = on_new_nodes();
   end_in_place(world, "job-gpu-2", 137);
