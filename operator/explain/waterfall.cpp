@@ -67,13 +67,8 @@ std::optional<Waterfall> waterfall(const Steps& steps) {
     compute = own;
     result.slowest_stage = static_cast<int>(s);
   }
-  // Whole backwards may be shorter than both parts of split ones.
   const auto least = [&](const schedule::PipelineModel& model) {
-    auto bound = schedule::least_step(model, steps.micro_batches, schedule::Backwards::kWhole);
-    if (steps.backwards == schedule::Backwards::kSplit) {
-      bound = std::min(bound, schedule::least_step(model, steps.micro_batches, steps.backwards));
-    }
-    return to_seconds(bound);
+    return to_seconds(schedule::least_step(model, steps.micro_batches, steps.backwards));
   };
   const double alone = least(without_links(steps.now));
   const double usual = least(steps.usual), now = least(steps.now);

@@ -39,8 +39,13 @@ nanoseconds least_step(const PipelineModel& model, int micro_batches, Backwards 
   std::vector<nanoseconds> f, b, w;
   for (const StageTime& stage : model.stages) {
     f.push_back(stage.forward);
-    b.push_back(split ? stage.backward_input : stage.backward);
-    w.push_back(split ? stage.backward_weights : nanoseconds(0));
+    // An order that may split need not: a whole backward may be shorter than its two parts.
+    const nanoseconds input =
+        split ? std::min(stage.backward_input, stage.backward) : stage.backward;
+    const nanoseconds both =
+        std::min(stage.backward_input + stage.backward_weights, stage.backward);
+    b.push_back(input);
+    w.push_back(split ? std::max(nanoseconds(0), both - input) : nanoseconds(0));
   }
   std::vector<nanoseconds> pre{nanoseconds(0)}, up{w.front()}, rt(count, nanoseconds(0));
   nanoseconds q = std::max(f.front(), b.front());

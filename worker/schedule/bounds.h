@@ -8,7 +8,8 @@
 
 namespace weir::schedule {
 
-// Whether an order may begin the gradient of the input without that of the weights.
+// Whether an order may begin the gradient of the input without that of the weights. With kSplit it
+// may do so or not, at each stage and for each micro-batch.
 enum class Backwards : unsigned char { kWhole, kSplit };
 
 // The least step of any order, with any memory and any caps. Links at share 1. Cost: O(S).
