@@ -11,6 +11,7 @@
 #include "operator/control/authenticator.h"
 #include "operator/control/hub.h"
 #include "worker/http/server.h"
+#include "worker/protocol/messages.h"
 
 namespace weir::control_server {
 
@@ -20,7 +21,7 @@ const char* name(Call call);  // e.g. "join": the last part of the path, also a 
 // Limits of worker/protocol/README.md "Control API".
 constexpr std::size_t kMaxJoinBody = 4 * 1024;
 constexpr std::size_t kMaxRegisterBody = 2 * 1024 * 1024;
-constexpr std::size_t kMaxReportBody = 256 * 1024;
+constexpr std::size_t kMaxReportBody = protocol::kMaxReportBytes;
 constexpr std::chrono::seconds kMaxWait{50};
 
 struct Route {

@@ -11,7 +11,7 @@ namespace weir::coordinator {
 namespace {
 
 constexpr std::size_t kRecentSteps = 10;  // steps for the rate; PlanOutcome compares 10 steps, too
-constexpr std::size_t kMaxMembers = 512;  // a report has at most 256 KiB
+constexpr std::size_t kMaxMembers = 512;  // within protocol::kMaxReportBytes
 
 protocol::MemberReport describe(const MemberState& state, const schedule::Plan* plan) {
   protocol::MemberReport result{.pod = state.member.pod, .pod_uid = state.member.pod_uid};

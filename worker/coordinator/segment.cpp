@@ -21,7 +21,7 @@ constexpr double kLinkShift = 0.25;
 constexpr double kRelevant = 0.01;
 constexpr double kMixed = 0.05;           // a first step that lies further off holds the change
 constexpr std::size_t kMostOpen = 16;     // steps that not all ranks have told yet
-constexpr int kMostStagesWithParts = 64;  // a report has at most 256 KiB
+constexpr int kMostStagesWithParts = 64;  // within protocol::kMaxReportBytes
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 // Ranks from 1 on; equal values share their mean rank.

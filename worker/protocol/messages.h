@@ -136,6 +136,9 @@ struct Segment {
   std::vector<SegmentRank> ranks;
 };
 
+// The operator refuses a longer body of POST /report. That of 512 ranks has about 300 KiB.
+inline constexpr std::size_t kMaxReportBytes = std::size_t{512} * 1024;
+
 // POST /report
 struct Report {
   std::string job_uid;
