@@ -44,10 +44,10 @@ TEST(LeastStep, IsBelowWholeAndSplitOrdersWhateverThePartsTake) {
     const int stages = static_cast<int>(model.stages.size());
     const int micro_batches = 1 + static_cast<int>(random.below(16));
     const Schedule whole{.family = Family::kKfkb,
-                   .dispatch = Dispatch::kHint,
-                   .k = 1,
-                   .micro_batch_size = 1,
-                   .caps = kfkb_caps(stages, micro_batches, 1)};
+                         .dispatch = Dispatch::kHint,
+                         .k = 1,
+                         .micro_batch_size = 1,
+                         .caps = kfkb_caps(stages, micro_batches, 1)};
     const Schedule split = with_split(whole, whole.caps, Dispatch::kHint, micro_batches, model);
     const auto least = least_step(model, micro_batches, Backwards::kSplit);
     EXPECT_LE(least, least_step(model, micro_batches, Backwards::kWhole)) << "seed " << seed;
