@@ -138,7 +138,7 @@ TEST(Replicas, AllLearnOfALossInOneOfThem) {
 
 TEST(Replicas, CountWhatTheyWaitForEachOther) {
   Group group("mlp", 2, 5);
-  ASSERT_EQ(group.start(replicated(1, group.layers(), {1, 6})), "");
+  ASSERT_EQ(group.start(replicated(1, group.layers(), {1, 40})), "");
   EXPECT_THAT(group.finish(), Each(Exit::kFinished));
 
   const Statistics fast = group.engine(0).statistics();
@@ -146,7 +146,7 @@ TEST(Replicas, CountWhatTheyWaitForEachOther) {
   EXPECT_EQ(fast.sync_rounds, 5);
   EXPECT_GT(fast.sync_seconds, slow.sync_seconds);
   EXPECT_GT(fast.sync_bytes_per_second, 0);
-  EXPECT_EQ(fast.samples + slow.samples, 5 * 7 * 2);
+  EXPECT_EQ(fast.samples + slow.samples, 5 * 41 * 2);
   double waited = 0;
   for (const StepRecord& record : group.records(0)) waited += record.sync_seconds;
   EXPECT_DOUBLE_EQ(waited, fast.sync_seconds);
