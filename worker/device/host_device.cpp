@@ -61,6 +61,7 @@ class HostDevice final : public Device {
     }
     std::byte* data = memory_->allocate(bytes);
     if (data == nullptr) return {};
+    ASAN_UNPOISON_MEMORY_REGION(data, bytes);  // another thread may have freed the block just now
     ASAN_POISON_MEMORY_REGION(data + bytes, CachingAllocator::rounded(bytes) - bytes);
     const auto release = [memory = memory_, bytes](std::byte* block) {
       memory->free(block, bytes);
