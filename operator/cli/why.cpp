@@ -98,7 +98,8 @@ void add_network(const JobView& job, api::Time now, Lines& lines) {
     ++shown;
   }
   const api::Condition* known = condition(job, "NetworkMetricsAvailable");
-  if (known != nullptr && known->status != "True")
+  // In mode Off nobody asks Prometheus, and workers tell what the network is like.
+  if (known != nullptr && known->status != "True" && job.adaptation_mode != "Off")
     add(lines, "Network", "not known: " + told(*known));
 }
 

@@ -184,7 +184,10 @@ TEST(Views, WhyShowsWhereAStepGoes) {
 TEST(Views, WhyTellsWhatTheOperatorDoes) {
   json job = running_job();
   job["spec"]["adaptation"]["mode"] = "Off";
+  job["status"]["conditions"][2] =
+      condition_of("NetworkMetricsAvailable", "Unknown", "Disabled", "adaptation.mode is Off");
   EXPECT_THAT(why(job), HasSubstr("changes nothing: spec.adaptation.mode is Off"));
+  EXPECT_THAT(why(job), Not(HasSubstr("not known: Disabled")));
   job = running_job();
   job["metadata"]["annotations"] = {{"weir.dev/freeze-plan", "x"}};
   EXPECT_THAT(why(job), HasSubstr("annotation weir.dev/freeze-plan"));
