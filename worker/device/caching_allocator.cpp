@@ -53,6 +53,7 @@ void CachingAllocator::free(std::byte* block, std::size_t bytes) {
   kept_[size].insert(block);
   kept_bytes_ += static_cast<std::int64_t>(size);
   in_use_ -= static_cast<std::int64_t>(bytes);
+  if (!raw_.keeps) trim_locked();
 }
 
 void CachingAllocator::trim() {

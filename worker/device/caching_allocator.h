@@ -25,6 +25,7 @@ class CachingAllocator {
     std::function<void(std::byte*)> release;
     // Optional: whether kept blocks shall go back before so many more bytes are taken.
     std::function<bool(std::size_t)> is_short = nullptr;
+    bool keeps = true;  // false: every freed block goes back at once
   };
   explicit CachingAllocator(RawMemory raw) : raw_(std::move(raw)) {}
   ~CachingAllocator();  // every block must have been freed

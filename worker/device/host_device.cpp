@@ -36,7 +36,8 @@ CachingAllocator::RawMemory host_memory() {
           .is_short =
               [](std::size_t bytes) {
                 return read_system_memory().free < static_cast<std::int64_t>(bytes);
-              }};
+              },
+          .keeps = kKeepsBlocks};
 }
 
 class HostDevice final : public Device {
@@ -61,11 +62,9 @@ class HostDevice final : public Device {
     }
     std::byte* data = memory_->allocate(bytes);
     if (data == nullptr) return {};
-    ASAN_UNPOISON_MEMORY_REGION(data, bytes);  // another thread may have freed the block just now
     ASAN_POISON_MEMORY_REGION(data + bytes, CachingAllocator::rounded(bytes) - bytes);
     const auto release = [memory = memory_, bytes](std::byte* block) {
       memory->free(block, bytes);
-      if (!kKeepsBlocks) memory->trim();
     };
     return {std::shared_ptr<std::byte>(data, release), bytes};
   }

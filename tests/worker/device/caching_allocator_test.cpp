@@ -156,6 +156,21 @@ TEST(CachingAllocator, GivesKeptBlocksBackWhereMemoryIsShort) {
   allocator.free(last, 4 * kMiB);
 }
 
+TEST(CachingAllocator, GivesEachBlockBackAtOnceWhereItKeepsNone) {
+  FakeMemory memory;
+  CachingAllocator::RawMemory raw = memory.raw();
+  raw.keeps = false;
+  CachingAllocator allocator(raw);
+  std::byte* first = allocator.allocate(kMiB);
+  std::byte* second = allocator.allocate(kMiB);
+  allocator.free(first, kMiB);
+
+  EXPECT_EQ(memory.held, kMiB);
+  EXPECT_EQ(allocator.bytes_reserved(), static_cast<std::int64_t>(kMiB));
+  allocator.free(second, kMiB);
+  EXPECT_EQ(memory.held, 0U);
+}
+
 TEST(CachingAllocator, GivesEverythingBackAtTheEnd) {
   FakeMemory memory;
   {
