@@ -14,13 +14,6 @@ namespace {
 using protocol::PartSeconds;
 using protocol::StepPart;
 
-// The least that any order needs: where backwards may be split, the shorter form counts.
-double compute_of(const schedule::StageTime& stage, schedule::Backwards backwards) {
-  const auto parts = stage.backward_input + stage.backward_weights;
-  const bool shorter = backwards == schedule::Backwards::kSplit && parts < stage.backward;
-  return to_seconds(stage.forward + (shorter ? parts : stage.backward));
-}
-
 schedule::PipelineModel without_links(schedule::PipelineModel model) {
   for (auto* links : {&model.forward, &model.backward}) {
     for (schedule::LinkModel& link : *links) link = {};
@@ -62,7 +55,8 @@ std::optional<Waterfall> waterfall(const Steps& steps) {
   Waterfall result{.step_seconds = steps.step_seconds};
   double compute = -1;
   for (std::size_t s = 0; s < stages; ++s) {
-    const double own = steps.micro_batches * compute_of(steps.now.stages[s], steps.backwards);
+    const double own = steps.micro_batches *
+                       to_seconds(schedule::least_compute(steps.now.stages[s], steps.backwards));
     if (own <= compute) continue;
     compute = own;
     result.slowest_stage = static_cast<int>(s);

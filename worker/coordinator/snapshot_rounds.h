@@ -3,8 +3,7 @@
 // round is SAVE to all ranks, SAVED from all ranks, and SAVED to all, by which older snapshots go,
 // or this one if a rank has none. One round at a time. Rounds lie so far apart that they cost 1 %
 // of the time at most. A round that fails costs its snapshots, never a step, and the next one comes
-// later. No socket: time and members are arguments, messages
-// are return values.
+// later. No socket: time and members are arguments, messages are return values.
 #pragma once
 
 #include <cstdint>

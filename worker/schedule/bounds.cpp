@@ -17,6 +17,12 @@ nanoseconds way(const LinkModel& link) {
 
 }  // namespace
 
+nanoseconds least_compute(const StageTime& stage, Backwards backwards) {
+  const nanoseconds parts = stage.backward_input + stage.backward_weights;
+  const bool split = backwards == Backwards::kSplit;
+  return stage.forward + (split ? std::min(parts, stage.backward) : stage.backward);
+}
+
 // b is the time of B and w of W; w = 0 for whole backwards. No forward of stage s starts before
 // PRE(s). From the end of its last B to the end of the step it takes UP(s), from the end of a
 // forward to the start of its B RT(s). The longest f, b or transfer is q.
@@ -39,11 +45,10 @@ nanoseconds least_step(const PipelineModel& model, int micro_batches, Backwards 
   std::vector<nanoseconds> f, b, w;
   for (const StageTime& stage : model.stages) {
     f.push_back(stage.forward);
-    // An order that may split need not: a whole backward may be shorter than its two parts.
+    // An order that may split need not (least_compute).
     const nanoseconds input =
         split ? std::min(stage.backward_input, stage.backward) : stage.backward;
-    const nanoseconds both =
-        std::min(stage.backward_input + stage.backward_weights, stage.backward);
+    const nanoseconds both = least_compute(stage, backwards) - stage.forward;
     b.push_back(input);
     w.push_back(split ? std::max(nanoseconds(0), both - input) : nanoseconds(0));
   }
