@@ -70,11 +70,7 @@ Answer ask_retune(Evaluation& evaluation) {
   if (!evaluation.model) return {.last = true};
   evaluation.input = costing::costing_input(facts, *evaluation.model);
   if (!fresh) evaluation.input.rates = {};
-  retune::Input input{evaluation.input};
-  input.now = facts.now;
-  input.settings = retune::settings_of(facts.spec);
-  input.free_memory = free_memory(facts);
-  input.settings.splits = facts::why_whole(facts, &*evaluation.model).empty();
+  retune::Input input = retune::input_of(facts, *evaluation.model, evaluation.input);
   if (evaluation.asked) input.settings.rules.cooldown = std::chrono::seconds(0);
   constexpr double kNever = 1e9;
   if (!facts.spec.adaptation.retune.enabled) {
@@ -84,6 +80,12 @@ Answer ask_retune(Evaluation& evaluation) {
   auto tuned = retune::tune(input, state);
   state = std::move(tuned.state);
   evaluation.decision = std::move(tuned.decision);
+  const retune::Decision& decision = evaluation.decision;
+  if (!decision.candidates.empty()) {
+    const bool enabled = facts.spec.adaptation.retune.enabled;
+    evaluation.tick.memory.order = {facts.plan->revision, decision.best, decision.gain,
+                                    enabled ? decision.answer : "no: adaptation.retune is off"};
+  }
   show_bound(evaluation, input.settings.splits);
   if (!evaluation.decision.change) return {.proposal = std::nullopt, .last = !fresh};
   return {retune::proposal_of(facts, evaluation.decision), true};
@@ -131,6 +133,7 @@ Answer ask_repartition(Evaluation& evaluation) {
   if (!evaluation.asked && !wrong(evaluation)) {
     repartition::nothing_wrong(memory.repartition);
     gate::nothing_offered(memory.replace.record);
+    memory.cut = {};
     return {.last = true};
   }
   if (!facts.spec.adaptation.regroup.enabled) return {};
@@ -139,6 +142,8 @@ Answer ask_repartition(Evaluation& evaluation) {
   repartition::search(facts, costing, news, memory.repartition);
   auto answer = repartition::propose(facts, costing, moment_of(facts, memory), evaluation.asked,
                                      memory.repartition);
+  const auto& candidate = memory.repartition.candidate;
+  memory.cut = {facts.plan->revision, candidate ? candidate->what : "", answer.gain, answer.answer};
   return {std::move(answer.proposal), answer.enough};
 }
 

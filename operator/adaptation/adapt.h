@@ -54,6 +54,11 @@ struct TierEntry {
 };
 std::span<const TierEntry> tiers();  // cheapest first
 
+// The order that retune would choose under these conditions, where no tick asks it: in mode Off.
+// Nothing = not enough is known.
+std::optional<gate::Considered> best_order(const facts::Facts& facts, const planner::Model& model,
+                                           const costing::Conditions& conditions);
+
 gate::Tier tier_of(gate::Kind kind);  // whose predictions a change belongs to
 
 // Call it when the workers have refused a plan. The change is kept out until the members change.

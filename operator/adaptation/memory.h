@@ -54,6 +54,7 @@ struct Memory {
   replace::Memory replace;
   facts::History history;
   gate::Calibration calibration;  // of all jobs of this leader, where the controller lends it
+  gate::Considered order, cut;    // of retune and regroup
   std::optional<Time> last_evaluation;
   std::optional<Change> plan_change;   // of retune or shares
   std::optional<Change> ranks_change;  // of regroup or replace

@@ -15,7 +15,7 @@ constexpr std::size_t kMostSelector = 4096, kMostReason = 64, kMostNumber = 32, 
 constexpr std::size_t kMostCauses = 32, kMostGroups = 16, kMostGroupName = 12;
 constexpr std::size_t kMostPendingReason = 1024, kMostNodes = 16, kMostNodeReason = 256;
 constexpr std::size_t kMostObjectName = 253, kMostStages = 256, kMostLinks = 16, kMostShares = 256,
-                      kMostLines = 16, kMostRanks = 64;
+                      kMostLines = 16, kMostRanks = 64, kMostSeen = 8, kMostCauseText = 512;
 constexpr std::size_t kMostSplit = 128, kMostModelText = 256, kMostFolder = 4096,
                       kMostRecovery = 1024, kMostRestarted = 4096;
 
@@ -115,6 +115,19 @@ void fit(ReportStatus& status) {
   shorten(performance.ranks, kMostRanks);
   for (PerformanceLine& each : performance.lines) {
     shorten({&each.line, &each.milliseconds}, kMostNumber);
+  }
+  shorten({&performance.cause, &performance.cause_seconds, &performance.remedy_seconds},
+          kMostNumber);
+  shorten({&performance.cause_text, &performance.remedy}, kMostCauseText);
+  shorten(performance.also_seen, kMostSeen);
+  for (PerformanceCause& each : performance.also_seen) {
+    shorten({&each.cause, &each.seconds}, kMostNumber);
+    shorten(each.text, kMostCauseText);
+  }
+  shorten(performance.remedies, kMostSeen);
+  for (PerformanceRemedy& each : performance.remedies) {
+    shorten({&each.step_seconds, &each.saves_seconds}, kMostNumber);
+    shorten({&each.text, &each.answer}, kMostCauseText);
   }
 }
 

@@ -154,6 +154,14 @@ struct PerformanceRank {  // of that replica; percent of a step
   int stage = 0, busy = 0, late = 0, link = 0, full = 0, replicas = 0, update = 0;
   bool operator==(const PerformanceRank&) const = default;
 };
+struct PerformanceCause {  // seconds: that a step would save without it
+  std::string cause, text, seconds;
+  bool operator==(const PerformanceCause&) const = default;
+};
+struct PerformanceRemedy {
+  std::string text, step_seconds, saves_seconds, answer;
+  bool operator==(const PerformanceRemedy&) const = default;
+};
 struct Performance {
   std::string step_milliseconds;  // "" = nothing is known
   int steps = 0, slowest_stage = 0;
@@ -161,6 +169,10 @@ struct Performance {
   std::vector<PerformanceLine> lines;  // add up to a step
   int replica = 0;                     // that waits least for the others
   std::vector<PerformanceRank> ranks;
+  std::string cause, cause_text, cause_seconds;  // "" = none is known
+  std::vector<PerformanceCause> also_seen;
+  std::string remedy, remedy_seconds;  // the first one, and the step that it would give
+  std::vector<PerformanceRemedy> remedies;
   bool operator==(const Performance&) const = default;
 };
 

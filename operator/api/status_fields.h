@@ -169,6 +169,17 @@ void fields(const auto& io, Same<PerformanceRank> auto& rank) {
   io("replicasPercent", rank.replicas);
   io("updatePercent", rank.update);
 }
+void fields(const auto& io, Same<PerformanceCause> auto& one) {
+  io.always("cause", one.cause);
+  io.always("text", one.text);
+  io.always("seconds", one.seconds);
+}
+void fields(const auto& io, Same<PerformanceRemedy> auto& one) {
+  io.always("text", one.text);
+  io.always("stepSeconds", one.step_seconds);
+  io.always("savesSeconds", one.saves_seconds);
+  io.always("answer", one.answer);
+}
 void fields(const auto& io, Same<Performance> auto& performance) {
   io("stepMilliseconds", performance.step_milliseconds);
   io("steps", performance.steps);
@@ -177,6 +188,13 @@ void fields(const auto& io, Same<Performance> auto& performance) {
   io.always("lines", performance.lines);
   io("replica", performance.replica);
   io.always("ranks", performance.ranks);
+  io("cause", performance.cause);
+  io("causeText", performance.cause_text);
+  io("causeSeconds", performance.cause_seconds);
+  if (io.kReads || !performance.also_seen.empty()) io("alsoSeen", performance.also_seen);
+  io("remedy", performance.remedy);
+  io("remedySeconds", performance.remedy_seconds);
+  if (io.kReads || !performance.remedies.empty()) io("remedies", performance.remedies);
 }
 template <class Io, Same<ReportStatus> T>
 void fields(const Io& io, T& report) {

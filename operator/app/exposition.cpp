@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "operator/controller/reconcile/pass/causes.h"
+#include "operator/explain/deviations.h"
 #include "operator/explain/waterfall.h"
 #include "worker/base/units.h"
 
@@ -95,6 +96,15 @@ void add_lines(Family& family, const api::PipelineJob& job) {
   }
 }
 
+void add_cause(Family& family, const api::PipelineJob& job) {
+  const api::Performance& performance = job.report.performance;
+  const bool known =
+      std::ranges::find(explain::kKindNames, performance.cause) != explain::kKindNames.end();
+  if (!known) return;
+  add(family, with(labels_of(job), "kind", performance.cause),
+      number_of(performance.cause_seconds));
+}
+
 struct TierOutcome {
   const char *event, *tier, *outcome;
 };
@@ -134,6 +144,10 @@ std::vector<Family> job_families(const std::vector<JobFacts>& jobs, SystemTime n
               {}};
   Family lines{
       "weir_job_step_line_seconds", "Where a step goes; the lines add up to it.", Type::kGauge, {}};
+  Family cause{"weir_job_cause_seconds",
+               "What makes a step slow, and what a step would save without it.",
+               Type::kGauge,
+               {}};
   for (const JobFacts& facts : jobs) {
     const api::PipelineJob& job = *facts.job;
     const api::PlanStatus& plan = job.status.plan;
@@ -141,6 +155,7 @@ std::vector<Family> job_families(const std::vector<JobFacts>& jobs, SystemTime n
     add_reasons(why, job);
     add_shares(share, job);
     add_lines(lines, job);
+    add_cause(cause, job);
     if (job.report.total_steps > 0) {
       add(target, labels_of(job), static_cast<double>(job.report.total_steps));
     }
@@ -171,8 +186,8 @@ std::vector<Family> job_families(const std::vector<JobFacts>& jobs, SystemTime n
     }
     add_links(ratio, facts);
   }
-  return {condition, why,  target, revision, applied, k,        step, bound,
-          trigger,   gain, share,  age,      ratio,   restarts, lost, lines};
+  return {condition, why,   target, revision, applied,  k,    step,  bound, trigger,
+          gain,      share, age,    ratio,    restarts, lost, lines, cause};
 }
 
 void PlanChanges::count(const api::PipelineJob& job, const std::string& event_reason) {

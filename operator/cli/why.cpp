@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // `why JOB`: what status, conditions and events tell of a job's speed, or of why it makes no steps.
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdlib>
-#include <map>
 
+#include "operator/cli/explained.h"
 #include "operator/cli/figures.h"
 #include "operator/cli/views.h"
 #include "worker/base/text.h"
@@ -231,53 +230,18 @@ Lines of_an_ended_job(const JobView& job) {
   return lines;
 }
 
-}  // namespace
-
-namespace {
-
-std::string text_of_line(const std::string& line, const api::Performance& performance) {
-  constexpr std::size_t kNode = 40;  // columns
-  const std::map<std::string, std::string> texts{
-      {"Compute",
-       "compute of the slowest stage (" + std::to_string(performance.slowest_stage) +
-           (performance.slowest_node.empty() ? ""
-                                             : ", on " + cut(performance.slowest_node, kNode)) +
-           ")"},
-      {"Data", "loading its data"},
-      {"FillAndDrain", "filling and draining the pipeline"},
-      {"UsualLinks", "links at their usual rates"},
-      {"SlowLinks", "links slower than usual"},
-      {"Order", "what this order does not hide"},
-      {"Update", "sums, clipping and optimizer"},
-      {"Interruptions", "saves, validation, switches"},
-      {"NotExplained", "not explained"}};
-  const auto known = texts.find(line);
-  return known != texts.end() ? known->second : line;
-}
-
-// False: nothing is known of it.
-bool add_waterfall(const JobView& job, Lines& lines) {
-  const api::Performance& performance = job.report.performance;
-  const double step = std::strtod(performance.step_milliseconds.c_str(), nullptr);
-  if (!(step > 0) || performance.lines.empty()) return false;
-  std::vector<std::array<std::string, 3>> rows{
-      {"Where a step goes (mean of " + std::to_string(performance.steps) + " steps)", "ms", "%"}};
-  for (const api::PerformanceLine& one : performance.lines) {
-    const double part = std::strtod(one.milliseconds.c_str(), nullptr);
-    rows.push_back({"  " + text_of_line(one.line, performance), one.milliseconds,
-                    format("%.1f", 100 * part / step)});
+// Where causes are told, a contended link is one of them.
+void add_degraded(const JobView& job, bool told, Lines& lines) {
+  const api::Condition* degraded = condition(job, "Degraded");
+  const bool is = degraded != nullptr && degraded->status == "True";
+  const bool slows =
+      is && (degraded->reason == "NetworkContended" || degraded->reason == "Straggler");
+  if (told) {
+    if (is && degraded->reason != "NetworkContended") add(lines, "Degraded", cli::told(*degraded));
+    return;
   }
-  rows.push_back({"  a step", performance.step_milliseconds, "100.0"});
-  std::array<std::size_t, 3> widths{};
-  for (const auto& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
-  }
-  for (const auto& [name, milliseconds, percent] : rows) {
-    lines.push_back(name + std::string(widths[0] - width_of(name), ' ') +
-                    std::string(2 + widths[1] - width_of(milliseconds), ' ') + milliseconds +
-                    std::string(2 + widths[2] - width_of(percent), ' ') + percent);
-  }
-  return true;
+  add(lines, slows || !is ? "Main cause" : "Degraded",
+      is ? cli::told(*degraded) : "none is known: the job runs as planned");
 }
 
 }  // namespace
@@ -288,22 +252,22 @@ Lines why_lines(const JobView& job, const std::optional<std::vector<JobEvent>>& 
   if (!runs(job) || job.report.step == 0) return of_a_waiting_job(job, events, now);
   Lines lines = paragraph("", why_heading(job, now));
   for (const std::string& line : paragraph("", step_sentence(job))) lines.push_back(line);
-  const api::Condition* degraded = condition(job, "Degraded");
-  if (degraded != nullptr && degraded->status == "True") {
-    const bool slows = degraded->reason == "NetworkContended" || degraded->reason == "Straggler";
-    add(lines, slows ? "Main cause" : "Degraded", told(*degraded));
-  } else {
-    add(lines, "Main cause", "none is known: the job runs as planned");
+  const bool told = !job.report.performance.lines.empty();
+  add_degraded(job, told, lines);
+  for (const auto& more : {cause_lines(job), remedy_lines(job)}) {
+    lines.insert(lines.end(), more.begin(), more.end());
   }
   add_network(job, now, lines);
   add_changes(job, events, now, lines);
   add(lines, "The operator", operator_text(job, events, now));
   if (!events) add(lines, "Events", "not read: the history of changes is not shown");
-  const bool told = add_waterfall(job, lines);
-  add(lines, "Not known",
-      told ? "what a slow device costs"
-           : "where a step goes: replicas that average, workers of an older release and fewer than "
-             "two steps of this plan do not tell it; and what a slow device costs");
+  const Lines where = waterfall_lines(job);
+  lines.insert(lines.end(), where.begin(), where.end());
+  if (!told) {
+    add(lines, "Not known",
+        "where a step goes: replicas that average, workers of an older release and fewer than two "
+        "steps of this plan do not tell it; and what a slow device costs");
+  }
   return lines;
 }
 

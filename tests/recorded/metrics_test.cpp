@@ -213,6 +213,8 @@ operator_app::JobFacts facts() {
   job->report.micro_batch_shares = {10, 6};
   job->report.performance.lines = {
       {"Compute", "950.5"}, {"NotExplained", "-2.5"}, {"Foreign", "1.0"}};
+  job->report.performance.cause = "SlowLink";
+  job->report.performance.cause_seconds = "0.321";
   estimator::Estimates estimates;
   estimates.last_sample = SystemTime{10s};
   estimator::LinkEstimate link;

@@ -132,13 +132,21 @@ api::ReportStatus report() {
   status.sync_mean_group_size = "2.0";
   status.sync_max_staleness = "0.5";
   status.micro_batch_shares = {10, 6};
-  status.performance = {"1511.0",
-                        32,
-                        2,
-                        "n3",
-                        {{"Compute", "1400.5"}, {"NotExplained", "110.5"}},
-                        1,
-                        {{0, 60, 20, 5, 4, 3, 2}}};
+  status.performance = {
+      "1511.0",
+      32,
+      2,
+      "n3",
+      {{"Compute", "1400.5"}, {"NotExplained", "110.5"}},
+      1,
+      {{0, 60, 20, 5, 4, 3, 2}},
+      "SlowLink",
+      "link n1 -> n2 (stages 0, 1): 38.0Mbit/s, usually 3.4Gbit/s",
+      "0.3210",
+      {{"SlowDevice", "rank 3 (stage 3) on n4 computes 12 % slower", "0.0000"}},
+      "link n1 -> n2 at its usual rate",
+      "1.1900",
+      {{"link n1 -> n2 at its usual rate", "1.1900", "0.3210", "needs the other tenant"}}};
   return status;
 }
 

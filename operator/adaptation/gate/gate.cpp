@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <utility>
 
 #include "worker/base/gain.h"
 #include "worker/base/text.h"
@@ -86,12 +87,17 @@ std::chrono::seconds next_cooldown(Verdict verdict, const Rules& rules, const Cl
 
 Weighed weigh(const Offer& offer, const Moment& moment, const Rules& rules, const Clock& clock,
               const Record& before) {
-  Weighed result{.act = false, .enough = false, .gain = 0, .reason = {}, .record = before};
+  Weighed result{
+      .act = false, .enough = false, .gain = 0, .reason = {}, .answer = {}, .record = before};
+  const auto answer = [&](std::string text) {
+    result.answer = std::move(text);
+    result.reason += result.answer;
+  };
   Record& record = result.record;
   end_quarantine(record, moment.step);
   if (offer.now_seconds <= 0 || offer.then_seconds <= 0) {
     nothing_offered(record);
-    result.reason = "the time of a step is not known";
+    answer("the time of a step is not known");
     return result;
   }
   result.gain = throughput_gain(offer.now_seconds, offer.then_seconds);
@@ -99,12 +105,12 @@ Weighed weigh(const Offer& offer, const Moment& moment, const Rules& rules, cons
                        offer.then_seconds, 100 * result.gain);
   if (!is_enough(result.gain, rules)) {
     nothing_offered(record);
-    result.reason += text("below the least gain of %.1f %%", 100 * rules.least_gain);
+    answer(text("below the least gain of %.1f %%", 100 * rules.least_gain));
     return result;
   }
   if (record.quarantine.contains(offer.name)) {
     nothing_offered(record);
-    result.reason += "kept out: it was refused, or rolled back less than 100 steps ago";
+    answer("kept out: it was refused, or rolled back less than 100 steps ago");
     return result;
   }
   result.enough = true;
@@ -114,10 +120,10 @@ Weighed weigh(const Offer& offer, const Moment& moment, const Rules& rules, cons
   record.wanted = offer.name;
   const std::string wait = objection(offer, moment, rules, clock, record);
   if (!wait.empty()) {
-    result.reason += "waits: " + wait;
+    answer("waits: " + wait);
     return result;
   }
-  result.reason += rules.must_repay ? text("costs %.1f s once", offer.cost_seconds) : "made now";
+  answer(rules.must_repay ? text("costs %.1f s once", offer.cost_seconds) : "made now");
   result.act = true;
   nothing_offered(record);
   return result;

@@ -81,6 +81,7 @@ struct Weighed {
                         // may have to wait
   double gain = 0;      // of throughput
   std::string reason;   // why it acts or not, with numbers
+  std::string answer;   // the end of the reason, after the predicted step times
   Record record;        // if it acts, as after the change
 };
 // Decides whether to act on an offer. All of these must hold; they are checked

@@ -2,6 +2,7 @@
 // A change that a tier makes. reconcile turns it into a plan, or into a worker that is made again.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <variant>
 
@@ -35,6 +36,15 @@ struct Proposal {
   double move_seconds = 0;  // predicted time of the transfer of parameters
   std::variant<schedule::Plan, WorkerToReplace> change;
   bool judged = true;  // false: there is no way back, so its outcome is not checked
+};
+
+// The best change that a tier found when it last costed some, for users. revision: of the plan that
+// was in force; 0 = none was costed yet.
+struct Considered {
+  std::uint32_t revision = 0;
+  std::string what;    // "" = none is better than the plan in force
+  double gain = 0;     // of throughput
+  std::string answer;  // of the gate
 };
 
 }  // namespace weir::gate

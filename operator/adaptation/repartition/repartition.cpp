@@ -314,7 +314,7 @@ Answer propose(const facts::Facts& facts, const costing::Costing& costing,
                                      facts.spec.adaptation.regroup.cooldown_seconds, asked),
                   memory.clock, memory.record);
   memory.record = weighed.record;
-  if (!weighed.act) return {std::nullopt, weighed.enough};
+  if (!weighed.act) return {std::nullopt, weighed.enough, weighed.gain, weighed.answer};
   gate::Proposal proposal{.kind = gate::Kind::kRepartition,
                           .trigger = schedule::Trigger::kRegroup,
                           .offer = candidate.offer,
@@ -327,7 +327,7 @@ Answer propose(const facts::Facts& facts, const costing::Costing& costing,
                           .move_seconds = candidate.move_seconds,
                           .change = candidate.plan};
   std::get<schedule::Plan>(proposal.change).state = schedule::StateMove::kMove;
-  return {std::move(proposal), true};
+  return {std::move(proposal), true, weighed.gain, weighed.answer};
 }
 
 void nothing_wrong(Memory& memory) {

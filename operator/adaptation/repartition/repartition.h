@@ -56,6 +56,8 @@ void search(const facts::Facts& facts, const costing::Costing& costing, bool new
 struct Answer {
   std::optional<gate::Proposal> proposal;
   bool enough = false;
+  double gain = 0;     // of the candidate
+  std::string answer;  // of the gate; "" = there is no candidate
 };
 // Weighs the candidate. The caller starts the clock.
 Answer propose(const facts::Facts& facts, const costing::Costing& costing,

@@ -48,6 +48,16 @@ Settings settings_of(const api::JobSpec& spec) {
   return settings;
 }
 
+Input input_of(const facts::Facts& facts, const planner::Model& model,
+               const costing::Input& costing) {
+  Input input{costing};
+  input.now = facts.now;
+  input.settings = settings_of(facts.spec);
+  input.free_memory = free_memory(facts);
+  input.settings.splits = facts::why_whole(facts, &model).empty();
+  return input;
+}
+
 gate::Proposal proposal_of(const facts::Facts& facts, const Decision& decision) {
   const Costed& change = *decision.change;
   const schedule::Plan& before = *facts.plan;

@@ -9,6 +9,9 @@
 namespace weir::retune {
 
 Settings settings_of(const api::JobSpec& spec);
+// costing: of these facts, with the rates that count.
+Input input_of(const facts::Facts& facts, const planner::Model& model,
+               const costing::Input& costing);
 // The decision must have a change.
 gate::Proposal proposal_of(const facts::Facts& facts, const Decision& decision);
 

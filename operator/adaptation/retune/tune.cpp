@@ -269,6 +269,8 @@ void decide(const Input& input, const costing::LinkView& view, Decision& decisio
       .now = input.now, .step = input.step, .last_change_step = state.last_change_step};
   auto weighed = gate::weigh(offer, moment, rules, state.clock, state.record);
   state.record = std::move(weighed.record);
+  decision.best = best.text;
+  decision.answer = weighed.answer;
   decision.reason = now + weighed.reason + " (" + best.text + "); " + longest_transfer(view);
   if (weighed.act) change_to(Costed(best), input, decision, state);
 }

@@ -85,10 +85,12 @@ struct Escalation {
 };
 
 struct Decision {
-  std::optional<Costed> change;    // the plan to switch to, if any
-  double gain = 0;                 // of the best over the current plan, as a fraction of throughput
-  double current_seconds = 0;      // predicted step of the current plan
-  std::string reason;              // why it changes or not, with numbers, for logs and events
+  std::optional<Costed> change;  // the plan to switch to, if any
+  double gain = 0;               // of the best over the current plan, as a fraction of throughput
+  double current_seconds = 0;    // predicted step of the current plan
+  std::string reason;            // why it changes or not, with numbers, for logs and events
+  std::string best;    // text of the plan with that gain; "" = none is better than the current one
+  std::string answer;  // of the gate to that plan
   std::vector<Costed> candidates;  // best first; empty = nothing was costed
   Escalation escalation;
   bool fixed_order = false;   // there is nothing to tune

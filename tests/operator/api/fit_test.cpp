@@ -115,7 +115,10 @@ TEST(Fit, AnyReportKeepsTheLimitsOfTheCrd) {
     status.sync_group_size_max = kHuge;
     status.sync_mean_group_size = status.sync_max_staleness = kLong;
     status.micro_batch_shares.assign(kMany, kHuge);
-    status.performance = {kLong, kHuge, kHuge, kLong, {}, kHuge, {}};
+    status.performance = {kLong, kHuge, kHuge, kLong, {},    kHuge, {},
+                          kLong, kLong, kLong, {},    kLong, kLong, {}};
+    status.performance.also_seen.assign(kMany, {kLong, kLong, kLong});
+    status.performance.remedies.assign(kMany, {kLong, kLong, kLong, kLong});
     status.performance.ranks.assign(kMany, {kHuge, kHuge, kHuge, kHuge, kHuge, kHuge, kHuge});
     status.performance.lines.assign(kMany, {kLong, kLong});
 

@@ -25,6 +25,8 @@ JobFacts facts() {
   job->status.plan.predicted_gain_percent = "26.1";
   job->report.total_steps = 1000;
   job->report.micro_batch_shares = {10, 6};
+  job->report.performance.cause = "SlowLink";
+  job->report.performance.cause_seconds = "0.321";
   return {job, {}};
 }
 estimator::LinkEstimate link(const std::string& to, double now, double baseline) {
@@ -57,6 +59,7 @@ TEST(JobFamilies, ShowPlanConditionAndRestarts) {
   EXPECT_EQ(find(families, "weir_job_plan_revision")->samples.at(0).value, 7);
   EXPECT_EQ(find(families, "weir_job_plan_applied_revision")->samples.at(0).value, 6);
   EXPECT_EQ(find(families, "weir_job_plan_k")->samples.at(0).value, 4);
+  EXPECT_EQ(value_of(*find(families, "weir_job_cause_seconds"), "kind", "SlowLink"), 0.321);
   EXPECT_EQ(find(families, "weir_job_plan_predicted_step_seconds")->samples.at(0).value, 1.42);
   const auto& bound = *find(families, "weir_job_plan_bound_percent");
   EXPECT_EQ(value_of(bound, "step", "measured"), 5);

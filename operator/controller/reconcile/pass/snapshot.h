@@ -16,6 +16,8 @@
 #include "operator/api/pipeline_job.h"
 #include "operator/estimator/contention.h"
 #include "operator/estimator/estimates.h"
+#include "operator/explain/causes.h"
+#include "operator/explain/remedies.h"
 #include "operator/explain/waterfall.h"
 #include "operator/facts/facts.h"
 #include "worker/protocol/messages.h"
@@ -36,6 +38,12 @@ struct NetworkMemory {
   std::string slowest_node;                                     // that has the slowest stage
   int replica = 0;                                              // whose step the waterfall divides
   std::vector<protocol::PartSeconds> parts;                     // of its ranks by stage
+  // With the waterfall: what makes the step slow, what would help.
+  explain::DeviceHistory devices;
+  explain::Causes causes;
+  explain::Prospects prospects;
+  std::optional<gate::Considered> order;  // that retune would choose, in mode Off
+  Time order_asked{};
 };
 
 // Memory of the controller between passes. It may be lost with the leader (operator/README.md

@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // The workers' segments tell usual rates of links, contended links and what they cost
-// (operator/estimator/README.md "Contention"), where a step goes (operator/explain/README.md).
+// (operator/estimator/README.md "Contention").
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <set>
 #include <string>
 #include <utility>
 
 #include "operator/adaptation/costing/conditions.h"
+#include "operator/controller/reconcile/plans/explain.h"
 #include "operator/controller/reconcile/plans/plans.h"
-#include "operator/explain/waterfall.h"
 #include "operator/facts/planning.h"
-#include "worker/schedule/search_split.h"
 
 namespace weir::reconcile {
 namespace {
@@ -46,56 +44,6 @@ Cost cost_of(const facts::Facts& facts, const planner::Model& model, const costi
           .saving = {.part = 1 - usual_step / step, .error = std::abs(slower_step / step - 1)}};
 }
 
-// Links at their usual rates, where those are higher.
-costing::Conditions usually(costing::Conditions conditions, const UsualRates& usual) {
-  for (auto& [nodes, link] : conditions.links) {
-    const auto known = usual.find(nodes);
-    if (known == usual.end()) continue;
-    link.bytes_per_second = std::max(link.bytes_per_second, known->second.rate);
-  }
-  return conditions;
-}
-
-// Explains the step of the replica whose ranks tell its parts. If none does, nothing is known.
-void explain_step(const facts::Facts& facts, const planner::Model& model,
-                  const costing::Evidence& evidence, const UsualRates& usual,
-                  NetworkMemory& memory) {
-  memory.waterfall.reset();
-  const schedule::Plan& plan = *facts.plan;
-  const auto stages = plan.stages.size();
-  explain::Steps steps{.step_seconds = evidence.step_seconds, .schedule = plan.schedule};
-  int replica = -1;
-  for (const protocol::SegmentRank& rank : facts.report->segment->ranks) {
-    const bool known = rank.replica >= 0 && rank.replica < plan.replica_count() &&
-                       rank.stage >= 0 && static_cast<std::size_t>(rank.stage) < stages;
-    if (!rank.parts || !known) continue;
-    replica = rank.replica;
-    steps.parts.resize(stages);
-    steps.parts[static_cast<std::size_t>(rank.stage)] = *rank.parts;
-  }
-  if (replica < 0 || evidence.steps == 0) return;
-  const auto now = costing::pipelines_under(evidence.conditions, facts, model, plan);
-  const auto free =
-      costing::pipelines_under(usually(evidence.conditions, usual), facts, model, plan);
-  const auto at = static_cast<std::size_t>(replica);
-  if (at >= now.size() || at >= free.size()) return;
-  steps.micro_batches = now[at].micro_batches;
-  steps.now = now[at].model;
-  steps.usual = free[at].model;
-  const bool splits =
-      facts::why_whole(facts, &model).empty() && schedule::has_weights(steps.now.stages);
-  steps.backwards = splits ? schedule::Backwards::kSplit : schedule::Backwards::kWhole;
-  memory.waterfall = explain::waterfall(steps);
-  if (!memory.waterfall) return;
-  memory.steps = evidence.steps;
-  memory.replica = replica;
-  memory.parts = std::move(steps.parts);
-  for (const schedule::RankPlace& rank : plan.ranks) {
-    const bool slowest = rank.replica == replica && rank.stage == memory.waterfall->slowest_stage;
-    if (slowest) memory.slowest_node = rank.node;
-  }
-}
-
 }  // namespace
 
 void judge_network(const View& view, Draft& draft, estimator::Estimates& estimates) {
@@ -115,7 +63,7 @@ void judge_network(const View& view, Draft& draft, estimator::Estimates& estimat
       const auto evidence = costing::evidence_of(facts, &*model, *view.plan);
       const Cost cost = cost_of(facts, *model, evidence.conditions, slow, segment, usual);
       estimator::evaluate(network.contention, segment, usual, cost.saving, report->received);
-      explain_step(facts, *model, evidence, usual, network);
+      explain_step({facts, *model, evidence, usual, slow}, network);
       network.cost_seconds = cost.seconds;
       network.cost_part = cost.saving.part;
       network.usual = std::move(usual);

@@ -151,33 +151,6 @@ void show_sync(const View& view, api::ReportStatus& shown) {
   shown.sync_max_staleness = "0";
 }
 
-// Only of the plan in force: what was measured of another one does not describe it.
-void show_performance(const View& view, const Draft& draft, api::ReportStatus& shown) {
-  const auto& network = draft.adaptation.network;
-  if (!network.waterfall || view.plan == nullptr) return;
-  api::Performance& performance = shown.performance;
-  constexpr double kTenths = 10'000;  // of a millisecond
-  const auto tenths = [](double seconds) { return std::llround(kTenths * seconds); };
-  const std::int64_t whole = tenths(network.waterfall->step_seconds);
-  performance.step_milliseconds = number(static_cast<double>(whole) / 10, 1);
-  performance.steps = network.steps;
-  performance.slowest_stage = network.waterfall->slowest_stage;
-  performance.slowest_node = network.slowest_node;
-  std::int64_t rest = whole;  // so that what is shown adds up, too
-  for (std::size_t i = 0; i < explain::kLines; ++i) {
-    const bool last = i + 1 == explain::kLines;
-    const std::int64_t own = last ? rest : tenths(network.waterfall->seconds[i]);
-    rest -= own;
-    performance.lines.push_back({explain::kLineNames[i], number(static_cast<double>(own) / 10, 1)});
-  }
-  performance.replica = network.replica;
-  for (std::size_t s = 0; s < network.parts.size(); ++s) {
-    const explain::RankShares shares = explain::shares_of(network.parts[s]);
-    performance.ranks.push_back({static_cast<int>(s), shares.busy, shares.late, shares.link,
-                                 shares.full, shares.replicas, shares.update});
-  }
-}
-
 // Interval of progress in status. Each job has its own, so that not all jobs write at once.
 std::chrono::milliseconds progress_interval(const View& view) {
   constexpr int kProgressPerSecond = 20;  // of all jobs together

@@ -12,6 +12,8 @@ void show_conditions(const View& view, Draft& draft);
 void show_model(const View& view, Draft& draft);
 void show_network(const View& view, Draft& draft);
 void show_report(const View& view, Draft& draft);
+// Only of the plan in force: what was measured of another one does not describe it.
+void show_performance(const View& view, const Draft& draft, api::ReportStatus& shown);
 // The cost of a failure, once its workers train again: with a plan that follows it, or with the
 // plan in force. Call it before that plan is noted as applied.
 void show_recovery(const View& view, Draft& draft, const protocol::LastSwitch& last);

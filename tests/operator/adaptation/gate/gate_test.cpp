@@ -72,6 +72,7 @@ TEST(Gate, AnEvaluationWithoutEnoughGainBreaksTheRow) {
   EXPECT_FALSE(weighed.enough);
   EXPECT_EQ(weighed.record.wins_in_row, 0);
   EXPECT_THAT(weighed.reason, HasSubstr("below the least gain of 10.0 %"));
+  EXPECT_EQ(weighed.answer, "below the least gain of 10.0 %");
 }
 
 // The gain that is compared with the least gain is the one that the reason shows: of throughput.

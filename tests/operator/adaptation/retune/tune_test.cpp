@@ -86,6 +86,8 @@ TEST(Tuner, QuietDemoStaysAtK1) {
 TEST(Tuner, PreemptedDemoTakesAPlanOf78Percent) {
   const Tuned first = evaluate(preempted_demo());
   EXPECT_FALSE(first.decision.change.has_value()) << "only the second evaluation counts";
+  EXPECT_EQ(first.decision.best, first.decision.candidates.front().text);
+  EXPECT_EQ(first.decision.answer, "waits: seen once, needs a second evaluation");
   EXPECT_THAT(first.decision.reason, HasSubstr("waits: seen once"));
   EXPECT_EQ(first.state.record.wins_in_row, 1);
 

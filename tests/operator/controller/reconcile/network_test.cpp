@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,6 +14,8 @@
 namespace weir::reconcile::test {
 namespace network_test {
 
+using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -20,8 +23,8 @@ constexpr double kBytes = 4 * 30'720;  // of a message of World's job
 
 // A job that only observes; its link n2->n3 has another rate than the others.
 struct Job {
-  Job() {
-    world.job.spec.adaptation.mode = "Observe";
+  explicit Job(const char* mode = "Observe") {
+    world.job.spec.adaptation.mode = mode;
     world.run();
     world.links(kFast, kFast);
   }
@@ -47,8 +50,9 @@ struct Job {
       }
       if (tells_parts) {
         for (int stage = 0; stage < 4; ++stage) {
+          const double factor = stage == slow_stage ? 1.4 : 1;
           protocol::SegmentRank rank{
-              .stage = stage, .forward_seconds = 0.02, .backward_seconds = 0.04};
+              .stage = stage, .forward_seconds = 0.02 * factor, .backward_seconds = 0.04 * factor};
           rank.parts.emplace();
           rank.parts->seconds[static_cast<std::size_t>(protocol::StepPart::kOptimizer)] = 0.01;
           segment.ranks.push_back(rank);
@@ -60,6 +64,7 @@ struct Job {
   }
   World world;
   bool tells_parts = false;
+  int slow_stage = -1;  // that computes 40 % slower
 };
 
 TEST(ContendedLink, IsToldWithItsUsualRateAndItsCost) {
@@ -147,6 +152,66 @@ TEST(WhereAStepGoes, IsToldInLinesThatAddUp) {
   long sum = 0;
   for (const auto& [line, own] : slow) sum += own;
   EXPECT_EQ(sum, 15000);
+}
+
+std::vector<std::string> remedies_of(const World& world) {
+  std::vector<std::string> texts;
+  for (const auto& remedy : world.job.report.performance.remedies) {
+    texts.push_back(remedy.text + ": " + remedy.answer);
+  }
+  return texts;
+}
+
+TEST(Cause, IsTheLinkWhileItIsSlowAndTheScheduleItselfElse) {
+  Job job;
+  job.tells_parts = true;
+  job.train(20, kFast, 1.15);
+  const api::Performance& told = job.world.job.report.performance;
+  EXPECT_EQ(told.cause, "FillAndDrain");
+  EXPECT_THAT(told.cause_text, StartsWith("the schedule itself: "));
+
+  job.train(20, kSlow, 1.5);
+  EXPECT_EQ(told.cause, "SlowLink");
+  EXPECT_EQ(told.cause_text, "link n2 -> n3 (stages 1, 2): 40.0Mbit/s, usually 3.2Gbit/s");
+  EXPECT_GT(std::stod(told.cause_seconds), 0.02 * 1.5);
+  EXPECT_THAT(remedies_of(job.world),
+              Contains("link n2 -> n3 at its usual rate: needs the other tenant"));
+  EXPECT_FALSE(told.remedy.empty());
+  EXPECT_LT(std::stod(told.remedy_seconds), 1.5);
+
+  job.train(20, kFast, 1.15);
+  EXPECT_EQ(told.cause, "FillAndDrain");
+}
+
+TEST(Cause, HasTheOrderThatRetuneWouldChooseAsARemedy) {
+  Job job;
+  job.tells_parts = true;
+  job.train(20, kFast, 1.15);
+  job.world.links(kFast, kSlow);
+  job.train(16, kSlow, 1.5);
+  EXPECT_THAT(remedies_of(job.world),
+              Contains(AllOf(StartsWith("order k="), HasSubstr("only proposes it"))));
+}
+
+TEST(Cause, HasThatRemedyAlsoWhereAdaptationIsOff) {
+  Job job("Off");
+  job.tells_parts = true;
+  job.train(20, kFast, 1.15);
+  job.train(60, kSlow, 1.5);
+  EXPECT_THAT(remedies_of(job.world),
+              Contains(AllOf(StartsWith("order k="), HasSubstr(": no: adaptation is off"))));
+  EXPECT_EQ(job.world.event_count("PlanRetuned"), 0);
+}
+
+TEST(Cause, IsADeviceThatBecomesSlow) {
+  Job job;
+  job.tells_parts = true;
+  job.train(20, kFast, 1.15);
+  job.slow_stage = 2;
+  job.train(20, kFast, 1.5);
+  EXPECT_EQ(job.world.job.report.performance.cause, "SlowDevice");
+  EXPECT_THAT(job.world.job.report.performance.cause_text,
+              HasSubstr("(stage 2) on n3 computes 40 % slower than usual"));
 }
 
 TEST(WhereAStepGoes, IsNotToldWithoutTheParts) {

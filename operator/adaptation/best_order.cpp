@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Asks retune about a segment, without Prometheus and without changing anything.
+#include "operator/adaptation/adapt.h"
+#include "operator/adaptation/costing/costing_input.h"
+#include "operator/adaptation/retune/propose.h"
+#include "operator/facts/measured_times.h"
+
+namespace weir::adaptation {
+namespace {
+
+constexpr int kScrapes = 4;  // the fewest that retune takes, all alike
+
+// Nothing if a link of the plan is not known.
+std::optional<estimator::RateVectors> rates_of(const facts::Facts& facts,
+                                               const costing::Conditions& conditions) {
+  estimator::RateVectors rates;
+  for (int i = 0; i < kScrapes; ++i) rates.times.push_back(facts.now + std::chrono::seconds(i));
+  for (int r = 0; r < facts.plan->replica_count(); ++r) {
+    std::map<int, std::string> nodes;
+    for (const auto& rank : facts::of_replica(*facts.plan, r).ranks) nodes[rank.stage] = rank.node;
+    for (int b = 0; b + 1 < facts.plan->stage_count(); ++b) {
+      using estimator::Direction;
+      for (const auto direction : {Direction::kForward, Direction::kBackward}) {
+        const bool forward = direction == Direction::kForward;
+        const auto link =
+            conditions.links.find({nodes[forward ? b : b + 1], nodes[forward ? b + 1 : b]});
+        if (link == conditions.links.end()) return std::nullopt;
+        const estimator::LinkKey key{r, b, direction};
+        rates.rates[key].assign(kScrapes, link->second.bytes_per_second);
+        rates.rtt_seconds[key] = 2 * link->second.latency_seconds;
+      }
+    }
+  }
+  return rates;
+}
+
+}  // namespace
+
+std::optional<gate::Considered> best_order(const facts::Facts& facts, const planner::Model& model,
+                                           const costing::Conditions& conditions) {
+  auto rates = rates_of(facts, conditions);
+  const auto pipelines = costing::pipelines_under(conditions, facts, model, *facts.plan);
+  if (!rates || pipelines.empty()) return std::nullopt;
+  costing::Input costing = costing::costing_input(facts, model);
+  costing.rates = *std::move(rates);
+  costing.replicas.clear();
+  for (const auto& [micro_batches, pipeline] : pipelines) {
+    costing.replicas.push_back({micro_batches, pipeline.stages});
+  }
+  costing.stages = costing::slowest_stages(costing.replicas);
+  const auto tuned = retune::tune(retune::input_of(facts, model, costing), {});
+  const retune::Decision& decision = tuned.decision;
+  if (decision.candidates.empty()) return std::nullopt;
+  return gate::Considered{facts.plan->revision, decision.best, decision.gain, decision.answer};
+}
+
+}  // namespace weir::adaptation

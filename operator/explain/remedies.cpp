@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/explain/remedies.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "worker/base/text.h"
+#include "worker/base/units.h"
+
+namespace weir::explain {
+namespace {
+
+constexpr double kWorthALine = 0.005;  // of a step
+constexpr std::size_t kMostRemedies = 6;
+
+// The operator does this about a change that a tier knows.
+std::string answer_of(api::AdaptationMode mode, const std::string& answer) {
+  switch (mode) {
+    case api::AdaptationMode::kOff:
+      return "no: adaptation is off";
+    case api::AdaptationMode::kObserve:
+      return "only proposes it: adaptation.mode is Observe";
+    case api::AdaptationMode::kAuto:
+      return "operator: " + answer;
+  }
+  return answer;
+}
+
+// A cause that somebody outside of the job can take away.
+std::optional<Remedy> without_cause(const Cause& cause) {
+  Remedy remedy{.text = {}, .saves_seconds = cause.seconds, .answer = "needs the other tenant"};
+  switch (cause.kind) {
+    case Kind::kLink:
+      remedy.text = "link " + cause.place + " at its usual rate";
+      return remedy;
+    case Kind::kPort:
+      remedy.text = "port of node " + cause.place + " at its usual rate";
+      return remedy;
+    case Kind::kSums:
+      remedy.text = "link " + cause.place + " of the sums at its usual rate";
+      return remedy;
+    case Kind::kDevice:
+      remedy.text = "worker " + cause.place + " at its usual speed";
+      remedy.answer = "needs its node";
+      return remedy;
+    case Kind::kDevices:
+      remedy.text = "all devices at their usual speed";
+      remedy.answer = "needs their nodes";
+      return remedy;
+    case Kind::kData:
+      remedy.text = "worker " + cause.place + " without waiting for data";
+      remedy.answer = "needs faster storage";
+      return remedy;
+    case Kind::kPauses:
+      remedy.text = "worker " + cause.place + " without pauses";
+      remedy.answer = "needs its CPU";
+      return remedy;
+    case Kind::kOrder:
+    case Kind::kFill:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+double saved_by(double gain, double step_seconds) {
+  return gain > -1 ? step_seconds * (1 - 1 / (1 + gain)) : 0;
+}
+
+Remedy cut_of(const RemedyInput& input) {
+  if (input.cut && !input.cut->what.empty()) {
+    return {.text = input.cut->what,
+            .saves_seconds = saved_by(input.cut->gain, input.step_seconds),
+            .answer = answer_of(input.mode, input.cut->answer)};
+  }
+  const double saves = input.prospects.even_cut_saves;
+  const double gain = input.step_seconds / (input.step_seconds - saves) - 1;
+  std::string answer = "looks for one if links or devices lose time";
+  if (!input.regroups) answer = "no: adaptation.regroup is off";
+  if (gain * 100 < input.least_regroup_percent) {
+    answer =
+        "no, below regroup.minGainPercent (" + std::to_string(input.least_regroup_percent) + " %)";
+  }
+  return {.text = "an even cut of the layers, at best",
+          .saves_seconds = saves,
+          .answer = answer_of(input.mode, answer)};
+}
+
+}  // namespace
+
+Prospects prospects_of(const schedule::Plan& plan, const costing::Conditions& now,
+                       const std::vector<costing::Pipeline>& pipelines, const StepOf& step_of,
+                       double twice) {
+  Prospects prospects;
+  const double step = step_of(now);
+  if (step <= 0) return prospects;
+  if (twice > 0) prospects.twice_saves = std::max(0.0, step - twice / 2);
+  costing::Conditions even = now;
+  for (const auto& rank : plan.ranks) {
+    const auto replica = static_cast<std::size_t>(rank.replica);
+    const auto own = even.slowness.find(rank.pod);
+    if (own == even.slowness.end() || replica >= pipelines.size()) continue;
+    const auto& stages = pipelines[replica].model.stages;
+    const auto seconds = [](const schedule::StageTime& stage) {
+      return to_seconds(stage.forward + stage.backward);
+    };
+    double all = 0;
+    for (const auto& stage : stages) all += seconds(stage);
+    const double mine = seconds(stages[static_cast<std::size_t>(rank.stage)]);
+    if (mine <= 0) continue;
+    const double share = all / static_cast<double>(stages.size()) / mine;
+    own->second = {own->second.first * share, own->second.second * share};
+  }
+  const double even_step = step_of(even);
+  if (even_step > 0) prospects.even_cut_saves = std::max(0.0, step - even_step);
+  return prospects;
+}
+
+std::vector<Remedy> remedies_of(const RemedyInput& input) {
+  std::vector<Remedy> all;
+  if (input.order && !input.order->what.empty()) {
+    all.push_back({.text = "order " + input.order->what,
+                   .saves_seconds = saved_by(input.order->gain, input.step_seconds),
+                   .answer = answer_of(input.mode, input.order->answer)});
+  }
+  if (input.causes.main) {
+    if (auto remedy = without_cause(*input.causes.main)) all.push_back(*std::move(remedy));
+  }
+  for (const Cause& cause : input.causes.also) {
+    if (auto remedy = without_cause(cause)) all.push_back(*std::move(remedy));
+  }
+  all.push_back(cut_of(input));
+  all.push_back({.text = "twice the samples a step (batch.globalBatchSize " +
+                         std::to_string(2 * input.global_batch) + "), for half of them",
+                 .saves_seconds = input.prospects.twice_saves,
+                 .answer = "no: it changes what is trained"});
+  std::erase_if(all, [&](const Remedy& remedy) {
+    return remedy.saves_seconds < kWorthALine * input.step_seconds ||
+           remedy.saves_seconds >= input.step_seconds;
+  });
+  std::ranges::stable_sort(all, std::greater{}, &Remedy::saves_seconds);
+  if (all.size() > kMostRemedies) all.resize(kMostRemedies);
+  return all;
+}
+
+}  // namespace weir::explain
