@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Moves the state of whole layers between live ranks, over the data port: a rank offers the memory
 // of the layers that it holds, and others fetch from it. Independent of Communicator, because any
-// rank may need layers of any other, and no generation of links exists during the move.
+// rank may need layers of any other, and no generation of links exists during the move. Copies of
+// snapshots go the same way while training goes on.
 #pragma once
 
 #include <chrono>
@@ -23,7 +24,15 @@ struct StateKey {
   std::uint32_t revision = 0;
   std::uint16_t incarnation = 0;
   std::int64_t step = 0;
+  bool copy =
+      false;  // of a snapshot: an offer beside that of a move, and a slow fetch (kCopyPiece)
 };
+
+// A copy comes in pieces of at most so many bytes, and after each the receiver pauses this many
+// times as long as the piece took. So it has a fifth of a link's time at most, less where training
+// makes pieces slow, and no tensor waits for more than a piece.
+inline constexpr std::size_t kCopyPiece = std::size_t{256} * 1024;
+inline constexpr int kCopyPauses = 4;
 
 // The memory of one layer, in an order that both ends know.
 struct LayerMemory {
@@ -47,11 +56,13 @@ class StateExchange {
   virtual ~StateExchange() = default;
 
   // From now on answers ranks that fetch with this key, on a thread of its own. Ranks that come
-  // earlier wait for it. The memory must not change or be freed before withdraw(). One offer at a
-  // time.
+  // earlier wait for it. The memory must not change or be freed before withdraw(). One offer of
+  // each kind at a time.
   virtual void offer(const StateKey& key, std::vector<LayerMemory> layers) = 0;
-  // After it returns, the memory is not read any longer. Does nothing without an offer.
+  // Ends the offer of a move. After it returns, the memory is not read any longer. Does nothing
+  // without an offer.
   virtual void withdraw() = 0;
+  virtual void withdraw_copy() = 0;  // the same for the offer with StateKey::copy
   // Fills all layers, from all peers in parallel, and checks the digest of each chunk. Blocks.
   // Returns the number of received bytes. kTimeout: a peer was silent, or the deadline passed.
   // kUnavailable: a peer closed the connection. kConflict: it holds another step or not these

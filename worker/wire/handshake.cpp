@@ -85,7 +85,7 @@ Result<Hello> decode_hello(std::string_view text) {
   if (text.size() < kUidAt) return invalid("hello too short");
   const auto purpose = static_cast<std::uint8_t>(text[kBefore]);
   const auto uid_bytes = static_cast<std::uint8_t>(text[kBefore + 1]);
-  if (purpose > static_cast<std::uint8_t>(Purpose::kControl)) return invalid("unknown purpose");
+  if (purpose > static_cast<std::uint8_t>(Purpose::kCopy)) return invalid("unknown purpose");
   const std::size_t end = kUidAt + uid_bytes;
   const bool control = purpose == static_cast<std::uint8_t>(Purpose::kControl);
   if (uid_bytes > kMaxJobUid || text.size() < end ||

@@ -37,6 +37,7 @@ enum class Purpose : std::uint8_t {
   kReplicaGroup,  // among the replicas of one stage
   kProbe,         // to time the network
   kControl,       // of a rank, to its coordinator
+  kCopy,          // to fetch a snapshot
 };
 
 // The connection that the connector asks for.

@@ -33,7 +33,7 @@ TEST(Handshake, HelloHasItsBytes) {
 
 TEST(Handshake, EveryPurposeSurvivesTheWire) {
   for (const Purpose purpose : {Purpose::kForwardLink, Purpose::kState, Purpose::kReplicaGroup,
-                                Purpose::kProbe, Purpose::kControl}) {
+                                Purpose::kProbe, Purpose::kControl, Purpose::kCopy}) {
     Hello other = hello();
     other.purpose = purpose;
     const auto decoded = decode_hello(encode_hello(other));
@@ -60,7 +60,7 @@ TEST(Handshake, RefusesCutLongAndImpossibleHellos) {
   }
   EXPECT_FALSE(decode_hello(text + "x"));
   std::string purpose = text;
-  purpose[6] = 6;
+  purpose[6] = 7;
   EXPECT_FALSE(decode_hello(purpose));
 }
 

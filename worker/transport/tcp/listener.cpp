@@ -12,10 +12,12 @@ constexpr std::size_t kMaxStrangersOfOneAddress = 64;
 
 }  // namespace
 
-Listener::Listener(boost::asio::io_context& context, std::shared_ptr<StateServer> state,
-                   std::shared_ptr<ProbeServer> probes, std::string job_uid, std::string job_key)
+Listener::Listener(boost::asio::io_context& context, std::shared_ptr<StateServer> moves,
+                   std::shared_ptr<StateServer> copies, std::shared_ptr<ProbeServer> probes,
+                   std::string job_uid, std::string job_key)
     : context_(context),
-      state_(std::move(state)),
+      moves_(std::move(moves)),
+      copies_(std::move(copies)),
       probes_(std::move(probes)),
       own_job_uid_(std::move(job_uid)),
       job_key_(std::move(job_key)) {}
@@ -41,7 +43,8 @@ void Listener::route(const std::shared_ptr<wire::Acceptor>& acceptor) {
   const wire::Hello& hello = acceptor->hello();
   const Result<Place> place = decode_place(hello.body);
   if (!place) return acceptor->refuse(place.error());
-  if (hello.purpose == wire::Purpose::kState) return state_->admit(acceptor, *place);
+  if (hello.purpose == wire::Purpose::kState) return moves_->admit(acceptor, *place);
+  if (hello.purpose == wire::Purpose::kCopy) return copies_->admit(acceptor, *place);
   if (hello.purpose == wire::Purpose::kProbe) return probes_->admit(acceptor);
   if (!newest_) return pending_.add(acceptor);
   if (hello.job_uid != job_uid_) {

@@ -22,10 +22,11 @@ namespace weir::transport::tcp {
 
 class Listener : public std::enable_shared_from_this<Listener> {
  public:
-  // state and probes get the connections that fetch state or time the network. job_key: "" if only
-  // the receivers of connections know it.
-  Listener(boost::asio::io_context& context, std::shared_ptr<StateServer> state,
-           std::shared_ptr<ProbeServer> probes, std::string job_uid, std::string job_key);
+  // moves, copies and probes get the connections that fetch state or time the network. job_key: ""
+  // if only the receivers of connections know it.
+  Listener(boost::asio::io_context& context, std::shared_ptr<StateServer> moves,
+           std::shared_ptr<StateServer> copies, std::shared_ptr<ProbeServer> probes,
+           std::string job_uid, std::string job_key);
 
   // kUnavailable: e.g. the port is in use.
   Status open(const std::string& ip, int port);
@@ -42,7 +43,7 @@ class Listener : public std::enable_shared_from_this<Listener> {
 
   boost::asio::io_context& context_;
   std::shared_ptr<wire::Door> door_;
-  const std::shared_ptr<StateServer> state_;
+  const std::shared_ptr<StateServer> moves_, copies_;
   const std::shared_ptr<ProbeServer> probes_;
   const std::string own_job_uid_, job_key_;
   std::string job_uid_;  // of the newest generation

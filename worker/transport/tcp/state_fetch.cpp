@@ -20,14 +20,15 @@ std::string name_of(const StateRequest& request) {
 
 }  // namespace
 
-StateFetch::StateFetch(asio::io_context& context, StateRequest request, std::int64_t step,
+StateFetch::StateFetch(asio::io_context& context, StateRequest request, const StateKey& key,
                        std::chrono::seconds dead_after, Done done)
     : PeerCall(context,
                [name = name_of(request), done = std::move(done)](Result<std::int64_t> result) {
                  done(result ? std::move(result) : Result<std::int64_t>(result.error().with(name)));
                }),
       request_(std::move(request)),
-      step_(step),
+      step_(key.step),
+      copy_(key.copy),
       dead_after_(dead_after) {}
 
 std::string StateFetch::problem() const {
@@ -48,7 +49,9 @@ void StateFetch::connected() {
   wish_ =
       encode_state_wish({.step = step_,
                          .first_layer = static_cast<std::uint32_t>(request_.layers.front().layer),
-                         .last_layer = static_cast<std::uint32_t>(request_.layers.back().layer)});
+                         .last_layer = static_cast<std::uint32_t>(request_.layers.back().layer),
+                         .piece_bytes = copy_ ? static_cast<std::uint32_t>(kCopyPiece) : 0});
+  asked_ = std::chrono::steady_clock::now();
   await_bytes();
   asio::async_write(*socket_, asio::buffer(wish_),
                     [this, keep = shared_from_this()](ErrorCode error, std::size_t) {
@@ -116,9 +119,34 @@ void StateFetch::read_chunk(const ChunkHeader& header) {
         }
         offset_ += room.size();
         bytes_ += static_cast<std::int64_t>(room.size());
+        if (copy_) return pause();
         await_bytes();
         read_header();
       });
+}
+
+// The sender waits, too, so no buffer of the system fills up meanwhile.
+void StateFetch::pause() {
+  const LayerMemory& last = request_.layers.back();
+  const bool whole =
+      &request_.layers[layer_] == &last && offset_ == static_cast<std::uint64_t>(last.bytes());
+  if (whole) return finish(bytes_);
+  timer_.expires_after(kCopyPauses * (std::chrono::steady_clock::now() - asked_));
+  timer_.async_wait([weak = weak_from_this(), this](ErrorCode error) {
+    const auto self = weak.lock();
+    if (!error && self && !finished_) ask_for_next();
+  });
+}
+
+void StateFetch::ask_for_next() {
+  asked_ = std::chrono::steady_clock::now();
+  await_bytes();
+  asio::async_write(*socket_, asio::buffer(&kNextPiece, 1),
+                    [this, keep = shared_from_this()](ErrorCode error, std::size_t) {
+                      if (finished_) return;
+                      if (error) return finish(Error{Code::kUnavailable, error.message()});
+                      read_header();
+                    });
 }
 
 void StateFetch::read_refusal(const ChunkHeader& header) {

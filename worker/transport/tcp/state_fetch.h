@@ -20,7 +20,7 @@ namespace weir::transport::tcp {
 // The answer is the number of received bytes, or why some are missing.
 class StateFetch final : public PeerCall<std::int64_t> {
  public:
-  StateFetch(boost::asio::io_context& context, StateRequest request, std::int64_t step,
+  StateFetch(boost::asio::io_context& context, StateRequest request, const StateKey& key,
              std::chrono::seconds dead_after, Done done);
 
   // Describes what the fetch waits for, e.g. "its data port: connection refused".
@@ -33,15 +33,19 @@ class StateFetch final : public PeerCall<std::int64_t> {
   void read_refusal(const ChunkHeader& header);
   Result<std::span<std::byte>> room_for(const ChunkHeader& header) const;
   void await_bytes();  // restarts the timer for silence
+  void pause();        // of a copy, after a piece
+  void ask_for_next();
 
   StateRequest request_;
   const std::int64_t step_;
+  const bool copy_;
   const std::chrono::seconds dead_after_;
   std::string wish_, refusal_;
   std::array<std::byte, kChunkHeaderBytes> header_{};
   std::size_t layer_ = 0;     // index of the current layer
   std::uint64_t offset_ = 0;  // in the current layer
   std::int64_t bytes_ = 0;
+  std::chrono::steady_clock::time_point asked_;  // of a copy, for the piece that comes
 };
 
 }  // namespace weir::transport::tcp

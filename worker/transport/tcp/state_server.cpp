@@ -52,6 +52,7 @@ class StateSender : public std::enable_shared_from_this<StateSender> {
       }
       wanted_.push_back(&*held);
     }
+    piece_ = wish->piece_bytes;
     send_next();
   }
 
@@ -72,7 +73,8 @@ class StateSender : public std::enable_shared_from_this<StateSender> {
     }
     if (at_ == wanted_.size()) return close();  // after all queued data has been sent
     const std::span<const std::byte> part = wanted_[at_]->parts[part_];
-    const auto chunk = part.subspan(in_part_, std::min(kMaxChunk, part.size() - in_part_));
+    const std::size_t most = piece_ > 0 ? piece_ : kMaxChunk;
+    const auto chunk = part.subspan(in_part_, std::min(most, part.size() - in_part_));
     if (chunk.empty()) {  // an empty tensor
       ++part_;
       in_part_ = 0;
@@ -94,8 +96,16 @@ class StateSender : public std::enable_shared_from_this<StateSender> {
     asio::async_write(socket_, buffers,
                       [this, keep = shared_from_this()](ErrorCode error, std::size_t) {
                         if (error || !socket_.is_open()) return close();
-                        send_next();
+                        piece_ > 0 ? await_demand() : send_next();
                       });
+  }
+
+  void await_demand() {
+    asio::async_read(socket_, asio::buffer(request_.data(), 1),
+                     [this, keep = shared_from_this()](ErrorCode error, std::size_t) {
+                       if (error || !socket_.is_open()) return close();
+                       send_next();
+                     });
   }
 
   wire::Acceptor::Socket socket_;
@@ -105,6 +115,7 @@ class StateSender : public std::enable_shared_from_this<StateSender> {
   std::vector<const LayerMemory*> wanted_;
   std::size_t at_ = 0, part_ = 0, in_part_ = 0;  // position of the next chunk
   std::uint64_t offset_ = 0;                     // of the next chunk in its layer
+  std::size_t piece_ = 0;                        // StateWish::piece_bytes
   std::string header_;
 };
 

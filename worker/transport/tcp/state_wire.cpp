@@ -22,6 +22,7 @@ std::string encode_state_wish(const StateWish& wish) {
   wire::store<std::uint32_t>(bytes_of(out), 0, kWishMagic);
   wire::store<std::uint32_t>(bytes_of(out), 4, wish.first_layer);
   wire::store<std::uint32_t>(bytes_of(out), 8, wish.last_layer);
+  wire::store<std::uint32_t>(bytes_of(out), 12, wish.piece_bytes);
   wire::store<std::uint64_t>(bytes_of(out), 16, static_cast<std::uint64_t>(wish.step));
   return out;
 }
@@ -32,8 +33,10 @@ Result<StateWish> decode_state_wish(std::span<const std::byte> bytes) {
   }
   const StateWish wish{.step = static_cast<std::int64_t>(wire::load<std::uint64_t>(bytes, 16)),
                        .first_layer = wire::load<std::uint32_t>(bytes, 4),
-                       .last_layer = wire::load<std::uint32_t>(bytes, 8)};
-  if (wish.first_layer > wish.last_layer || wish.last_layer == kRefusedLayer) {
+                       .last_layer = wire::load<std::uint32_t>(bytes, 8),
+                       .piece_bytes = wire::load<std::uint32_t>(bytes, 12)};
+  if (wish.first_layer > wish.last_layer || wish.last_layer == kRefusedLayer ||
+      wish.piece_bytes > kMaxChunk) {
     return invalid("a request for no layers");
   }
   return wish;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages on a data connection that was opened to fetch state, after its handshake:
-//   connector: REQUEST (layers first..last of the state after `step` steps)
+//   connector: REQUEST (layers first..last of the state after `step` steps); if it names the size
+//   of pieces, one byte before each but the first
 //   acceptor: for each layer in rising order its memory in chunks, each a header, then its bytes;
 //   or one refusal: a header whose layer is kRefusedLayer, then the reason.
 // Little-endian. Pure.
@@ -23,7 +24,10 @@ constexpr std::uint32_t kRefusedLayer = 0xFFFFFFFF;
 struct StateWish {
   std::int64_t step = 0;
   std::uint32_t first_layer = 0, last_layer = 0;
+  std::uint32_t piece_bytes = 0;  // at most so many in a chunk, on demand; 0: kMaxChunk, at once
 };
+
+constexpr char kNextPiece = '+';
 
 struct ChunkHeader {
   std::uint32_t layer = 0;

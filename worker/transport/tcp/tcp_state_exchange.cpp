@@ -22,21 +22,29 @@ std::uint32_t number_of_asker() {
 
 TcpStateExchange::~TcpStateExchange() {
   io_->call([this] {
-    server_->close();
+    moves_->close();
+    copies_->close();
     return true;
   });
 }
 
 void TcpStateExchange::offer(const StateKey& key, std::vector<LayerMemory> layers) {
   io_->call([&] {
-    server_->offer(key, std::move(layers));
+    (key.copy ? copies_ : moves_)->offer(key, std::move(layers));
     return true;
   });
 }
 
 void TcpStateExchange::withdraw() {
   io_->call([this] {
-    server_->withdraw();
+    moves_->withdraw();
+    return true;
+  });
+}
+
+void TcpStateExchange::withdraw_copy() {
+  io_->call([this] {
+    copies_->withdraw();
     return true;
   });
 }
@@ -56,7 +64,7 @@ Result<std::int64_t> TcpStateExchange::fetch(const StateKey& key,
           .host = requests[i].from.ip,
           .port = requests[i].from.data_port,
           .hello = {.job_uid = key.job_uid,
-                    .purpose = wire::Purpose::kState,
+                    .purpose = key.copy ? wire::Purpose::kCopy : wire::Purpose::kState,
                     .body = encode_place(
                         {.generation = {key.revision, key.incarnation},
                          .replica = asker,
@@ -67,7 +75,7 @@ Result<std::int64_t> TcpStateExchange::fetch(const StateKey& key,
           .send_buffer_bytes = options_.send_buffer_bytes,
           .dead_after = options_.dead_after};
       fetches.push_back(std::make_shared<StateFetch>(
-          io_->context(), std::move(requests[i]), key.step, options_.dead_after,
+          io_->context(), std::move(requests[i]), key, options_.dead_after,
           [answers](Result<std::int64_t> answer) { answers->try_push(std::move(answer)); }));
       fetches.back()->start(std::move(target));
     }

@@ -14,12 +14,16 @@ namespace weir::transport::tcp {
 class TcpStateExchange final : public StateExchange {
  public:
   TcpStateExchange(TcpOptions options, std::shared_ptr<IoThread> io,
-                   std::shared_ptr<StateServer> server)
-      : options_(std::move(options)), io_(std::move(io)), server_(std::move(server)) {}
+                   std::shared_ptr<StateServer> moves, std::shared_ptr<StateServer> copies)
+      : options_(std::move(options)),
+        io_(std::move(io)),
+        moves_(std::move(moves)),
+        copies_(std::move(copies)) {}
   ~TcpStateExchange() override;
 
   void offer(const StateKey& key, std::vector<LayerMemory> layers) override;
   void withdraw() override;
+  void withdraw_copy() override;
   Result<std::int64_t> fetch(const StateKey& key, std::vector<StateRequest> requests,
                              std::chrono::steady_clock::time_point deadline,
                              std::stop_token stop) override;
@@ -27,7 +31,7 @@ class TcpStateExchange final : public StateExchange {
  private:
   const TcpOptions options_;
   std::shared_ptr<IoThread> io_;
-  std::shared_ptr<StateServer> server_;
+  std::shared_ptr<StateServer> moves_, copies_;
 };
 
 }  // namespace weir::transport::tcp

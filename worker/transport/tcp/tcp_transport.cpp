@@ -41,11 +41,12 @@ int released(boost::asio::ip::tcp::socket& socket) {
 class Transport final : public TcpTransport {
  public:
   Transport(const TcpOptions& options, std::shared_ptr<IoThread> io,
-            std::shared_ptr<Listener> listener, std::shared_ptr<StateServer> state)
+            std::shared_ptr<Listener> listener, std::shared_ptr<StateServer> moves,
+            std::shared_ptr<StateServer> copies)
       : options_(options),
         io_(std::move(io)),
         listener_(std::move(listener)),
-        state_(options_, io_, std::move(state)) {}
+        state_(options_, io_, std::move(moves), std::move(copies)) {}
 
   ~Transport() override {
     io_->call([this] {
@@ -176,15 +177,18 @@ class Transport final : public TcpTransport {
 
 Result<std::unique_ptr<TcpTransport>> make_tcp_transport(const TcpOptions& options) {
   auto io = std::make_shared<tcp::IoThread>();
-  auto state = std::make_shared<tcp::StateServer>(options.send_buffer_bytes, options.dead_after);
+  const auto server = [&] {
+    return std::make_shared<tcp::StateServer>(options.send_buffer_bytes, options.dead_after);
+  };
+  auto moves = server(), copies = server();
   auto probes = std::make_shared<tcp::ProbeServer>(options.job_uid, options.job_key);
-  auto listener = std::make_shared<tcp::Listener>(io->context(), state, std::move(probes),
+  auto listener = std::make_shared<tcp::Listener>(io->context(), moves, copies, std::move(probes),
                                                   options.job_uid, options.job_key);
   const Status opened =
       io->call([&] { return listener->open(options.listen_ip, options.data_port); });
   if (!opened) return opened.error();
   return std::unique_ptr<TcpTransport>(std::make_unique<tcp::Transport>(
-      options, std::move(io), std::move(listener), std::move(state)));
+      options, std::move(io), std::move(listener), std::move(moves), std::move(copies)));
 }
 
 }  // namespace weir::transport

@@ -96,6 +96,23 @@ TEST(StateExchange, TellsWhatThePeerDoesNotHold) {
   EXPECT_EQ(old_plan.error().code, Code::kConflict);
 }
 
+TEST(StateExchange, BringsACopyBesideAMoveAndInAFifthOfTheTime) {
+  const auto a = make_transport(), b = make_transport();
+  Layers held({0, 1}, true), moved({2}, true), got({0, 1}, false), got_move({2}, false);
+  StateKey copy = key_of(7, 1);
+  copy.copy = true;
+  a->state().offer(copy, held.memory);
+  a->state().offer(key_of(), moved.memory);
+  const auto bytes = fetch(*b, copy, *a, got);
+  ASSERT_TRUE(bytes) << bytes.error().message;
+  EXPECT_TRUE(got == held);
+  EXPECT_TRUE(fetch(*b, key_of(), *a, got_move));
+  a->state().withdraw();
+  EXPECT_TRUE(fetch(*b, copy, *a, got)) << "it is an offer of its own";
+  a->state().withdraw_copy();
+  EXPECT_EQ(fetch(*b, copy, *a, got, 30ms).error().code, Code::kTimeout);
+}
+
 TEST(StateExchange, RefusesWhoDoesNotHoldTheKey) {
   const auto a = make_transport(), b = make_transport();
   Layers held({0}, true), got({0}, false);
