@@ -55,7 +55,8 @@ schedule::Plan moving_plan() {
   plan.idle = {"j-a-3"};
   plan.sync = {schedule::SyncMode::kPartial, 3, 5, 4.5, 20, 8};
   plan.state = schedule::StateMove::kMove;
-  plan.holders = {{"j-a-0", "u0", "10.0.0.1", "n0", 9003, 1, 2, {3, 9}}};
+  plan.holders = {{"j-a-0", "u0", "10.0.0.1", "n0", 9003, 1, 2, {3, 9}},
+                  {"j-a-1", "u1", "10.0.0.2", "n1", 9001, 0, 1, {0, 2}, true}};
   plan.prepare_timeout_seconds = 12;
   plan.predicted_step_seconds = 1.42;
   plan.predicted_gain = 0.112;
@@ -87,10 +88,11 @@ const Member kMember{.pod = "j-a-1",
 std::vector<Message> frames() {
   return {
       Hello{kMember, 3, 7, 120, {}, {{"--lr", "0.1"}}},
-      Inventory{
-          5,
-          {{0, 3, 120, 5, 6, 1, true}, {.first = 0, .last = 3, .step = 116, .snapshot = true}},
-          Verdict{0.5, 2.5}},
+      Inventory{5,
+                {{0, 3, 120, 5, 6, 1, true},
+                 {.first = 0, .last = 3, .step = 116, .snapshot = true},
+                 {.first = 4, .last = 7, .step = 116, .snapshot = true, .copy = true}},
+                Verdict{0.5, 2.5}},
       Refused{"--lr is 0.1, worker 0 has 0.2"},
       Measure{{1, 2, 4}, 6},
       Measured{encode_profile(profile()), ""},
@@ -134,6 +136,7 @@ std::vector<Message> frames() {
       Heartbeat{},
       Save{40, {0, 2}},
       Save{44, {}, true},
+      Save{44, {}, true, CopySource{"10.0.0.3", 9001, 4, {{"layer-4", 64, "ab"}}}},
       Saved{.step = 40,
             .error = "/ckpt: no space left",
             .late = true,
@@ -142,6 +145,7 @@ std::vector<Message> frames() {
             .files = {{"layer-3", 4096, std::string(64, 'a')}},
             .trouble = SaveTrouble::kFull},
       Saved{.step = 44, .error = "", .files = {}, .snapshot = true, .seconds = 0.5},
+      Saved{.step = 44, .files = {}, .snapshot = true, .copy = true, .seconds = 0.25},
       BadCheckpoint{20, "layer-3: another digest"},
       Moved{7, 1 << 20},
       SyncReady{2, 45, 0.5, {{0, 1e9}, {3, 2.5e8}}, 0.75},

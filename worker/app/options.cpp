@@ -58,6 +58,11 @@ const Words<stage::GraphUse> kGraphUses = {{"auto", stage::GraphUse::kWhereFaste
                                            {"on", stage::GraphUse::kAlways},
                                            {"off", stage::GraphUse::kOff}};
 
+const Words<coordinator::NeighborCopies> kNeighborCopies = {
+    {"Auto", coordinator::NeighborCopies::kAuto},
+    {"On", coordinator::NeighborCopies::kOn},
+    {"Off", coordinator::NeighborCopies::kOff}};
+
 const std::map<std::string, data::TokenType> kDataTypes = {
     {"u8", data::TokenType::kU8}, {"u16", data::TokenType::kU16}, {"u32", data::TokenType::kU32}};
 
@@ -255,12 +260,16 @@ void add_checkpoints(Rows& rows, Options& o) {
   rows.add("--checkpoint-keep", o.checkpoint_keep, "number of checkpoints that are kept",
            "WEIR_CHECKPOINT_KEEP", whole_in(1, 10000));
   rows.add("--recovery-dir", o.recovery_dir,
-           "folder in memory for snapshots of this worker, from which it goes on after a failure "
-           "where it lives on and the process does not; unset: none are taken",
+           "folder in memory for snapshots of this worker and copies of a neighbor's, from which "
+           "training goes on after a failure; unset: none are taken",
            "WEIR_RECOVERY_PATH");
   rows.add("--recovery-every", o.recovery_every,
            "steps between snapshots; more where they would cost over 1 % of the time",
            "WEIR_RECOVERY_EVERY", whole_in(1, kMostInt));
+  rows.add("--recovery-copies", o.recovery_copies, kNeighborCopies,
+           "whether a neighbor keeps each snapshot, too, for the loss of a whole worker; Auto: "
+           "while memory and network suffice",
+           "WEIR_RECOVERY_COPIES");
   rows.add("--change-options", o.change_options,
            "continue from a checkpoint although its run had another learning rate, schedule or "
            "length of it, decay, clipping, seed or data; the log names the differences");

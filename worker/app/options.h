@@ -13,6 +13,7 @@
 
 #include "worker/base/log.h"
 #include "worker/base/result.h"
+#include "worker/coordinator/checkpoints.h"
 #include "worker/data/token_layout.h"
 #include "worker/emulate/options.h"
 #include "worker/stage/stage.h"
@@ -65,9 +66,10 @@ struct Options {
   int checkpoint_keep = 2;
   std::string recovery_dir;         // empty: no snapshots are taken
   std::int64_t recovery_every = 4;  // steps between them
-  bool change_options = false;      // continue from a checkpoint of a run with other options
-  std::string init_from;            // parameters of step 0 if there is no checkpoint
-  std::string export_to;            // "hf" or "hf:DIR": at the end of training; empty: no export
+  coordinator::NeighborCopies recovery_copies = coordinator::NeighborCopies::kAuto;
+  bool change_options = false;  // continue from a checkpoint of a run with other options
+  std::string init_from;        // parameters of step 0 if there is no checkpoint
+  std::string export_to;        // "hf" or "hf:DIR": at the end of training; empty: no export
   std::string export_type = "F32";
 
   std::chrono::nanoseconds grace{std::chrono::seconds(25)};

@@ -333,7 +333,8 @@ Outcome run_coordinator(State& state) {
       .probe = o.probe_links && !o.standalone(),
       .checkpoints = checkpoint_policy(state),
       .snapshots = {.every_steps = o.recovery_dir.empty() ? 0 : o.recovery_every,
-                    .deadline = o.progress_deadline},
+                    .deadline = o.progress_deadline,
+                    .copies = o.recovery_copies},
       .dead_after = o.dead_after};
   open_training_log(state);
   if (state.training_log) {

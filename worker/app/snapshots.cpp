@@ -2,13 +2,15 @@
 #include "worker/app/snapshots.h"
 
 #include <algorithm>
-#include <array>
-#include <filesystem>
+#include <chrono>
 #include <memory>
+#include <new>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
+#include "worker/app/stored_layers.h"
+#include "worker/base/digest.h"
 #include "worker/base/log.h"
 #include "worker/base/text.h"
 #include "worker/base/units.h"
@@ -22,6 +24,8 @@ using nlohmann::json;
 
 constexpr const char* kInLog = "snapshots";
 constexpr const char* kHistories = "histories.json";
+constexpr const char* kCopies = "copies";              // folder
+constexpr auto kCopyLimit = std::chrono::minutes(10);  // of a fetch, pauses included
 
 // The size of a file with the values and moments.
 std::int64_t bytes_of(stage::Stage& stage) {
@@ -34,58 +38,29 @@ std::int64_t bytes_of(stage::Stage& stage) {
 
 }  // namespace
 
-Snapshots::Snapshots(std::string folder, std::string owner, const stage::Model& model,
-                     Settings settings)
-    : folder_(std::move(folder)),
-      owner_(std::move(owner)),
-      model_(model),
-      settings_(std::move(settings)) {
-  std::error_code error;
-  std::filesystem::create_directories(folder_, error);
-  if (error) {
-    log_warn(kInLog, "cannot be kept", {{"folder", folder_}, {"reason", error.message()}});
-    return;  // each snapshot will fail
-  }
-  const Status repaired = checkpoint::repair(disk_, folder_);
-  if (!repaired) log_warn(kInLog, "cannot be repaired", {{"reason", repaired.error().message}});
+Snapshots::Snapshots(const std::string& folder, const std::string& owner, const stage::Model& model,
+                     const Settings& settings, Wire wire)
+    : wire_(std::move(wire)),
+      own_(folder, owner, model, settings),
+      copies_(checkpoint::join(folder, kCopies), owner, model, settings) {
+  if (!own_.open()) return;
   read_histories();
-  find();
+  const std::string refusal =
+      histories_.begun == 0 ? std::string(kHistories) + " is missing" : std::string();
+  own_.find(refusal);
+  if (copies_.open()) copies_.find(refusal);
 }
 
-void Snapshots::find() {
-  const Result<checkpoint::Scan> found = checkpoint::scan(folder_);
-  if (!found) return log_warn(kInLog, "cannot be read", {{"reason", found.error().message}});
-  for (const std::string& one : found->damaged) {
-    log_warn(kInLog, "a damaged one is ignored", {{"reason", one}});
-  }
-  std::vector<std::int64_t> steps;
-  for (const checkpoint::Manifest& one : found->whole) {
-    const std::string refusal = refusal_of(one);
-    if (!refusal.empty()) {
-      log_warn(kInLog, "a foreign one is ignored", {{"step", one.step}, {"reason", refusal}});
-      continue;
-    }
-    steps.push_back(one.step);
-    const int last = one.first_layer + static_cast<int>(one.files.size()) - 1;
-    kept_.push_back({.step = one.step, .layers = {one.first_layer, last}});
-    log_info(kInLog, "found", {{"step", one.step}, {"history", histories_.begun}});
-  }
-  const Status removed = checkpoint::remove_others(disk_, folder_, steps, -1);
-  if (!removed) log_warn(kInLog, "not removed", {{"reason", removed.error().message}});
-}
-
-std::string Snapshots::refusal_of(const checkpoint::Manifest& manifest) const {
-  if (manifest.job != owner_) return "it is of " + manifest.job;
-  if (manifest.digest != model_.digest || manifest.shapes != model_.shapes) {
-    return "it is of another model, " + manifest.model;
-  }
-  if (!differences(settings_, manifest.settings).empty()) return "its run had other options";
-  if (histories_.begun == 0) return std::string(kHistories) + " is missing";
-  return "";
+Snapshots::~Snapshots() {
+  stop_copy_.request_stop();
+  const std::lock_guard lock(offer_mutex_);
+  closed_ = true;
+  if (wire_.exchange != nullptr) wire_.exchange->withdraw_copy();
 }
 
 void Snapshots::read_histories() {
-  const Result<std::string> text = checkpoint::read_file(checkpoint::join(folder_, kHistories));
+  const Result<std::string> text =
+      checkpoint::read_file(checkpoint::join(own_.folder(), kHistories));
   if (!text) return;
   const json from = json::parse(*text, nullptr, false);
   const auto number = [&](const char* name) {
@@ -107,7 +82,8 @@ void Snapshots::write_histories() {
                     {"start", histories_.start},
                     {"revision", histories_.revision},
                     {"incarnation", histories_.incarnation}};
-  const Status written = disk_.write_file(checkpoint::join(folder_, kHistories), all.dump() + "\n");
+  const Status written =
+      own_.disk().write_file(checkpoint::join(own_.folder(), kHistories), all.dump() + "\n");
   if (!written) log_warn(kInLog, "history not kept", {{"reason", written.error().message}});
 }
 
@@ -121,20 +97,35 @@ void Snapshots::say(const protocol::Message& message) {
   if (send_) send_(message);
 }
 
-void Snapshots::say_saved(std::int64_t step, const std::string& error, double seconds) {
-  say(protocol::Saved{
-      .step = step, .error = error, .files = {}, .snapshot = true, .seconds = seconds});
+void Snapshots::say_saved(std::int64_t step, const std::string& error) {
+  say(protocol::Saved{.step = step, .error = error, .files = {}, .snapshot = true});
+}
+
+void Snapshots::say_copy_failed(std::int64_t step, const Error& error) {
+  const bool full = error.code == checkpoint::kNoRoom;
+  say(protocol::Saved{.step = step,
+                      .error = error.message,
+                      .files = {},
+                      .trouble = full ? protocol::SaveTrouble::kFull : protocol::SaveTrouble::kNone,
+                      .snapshot = true,
+                      .copy = true});
+}
+
+// Snapshots of one history belong together, whatever plan is in force.
+transport::StateKey Snapshots::key_of(std::int64_t step) const {
+  return {.job_uid = wire_.job_uid,
+          .job_key = wire_.job_key,
+          .revision = static_cast<std::uint32_t>(histories_.begun),
+          .step = step,
+          .copy = true};
 }
 
 void Snapshots::take(stage::Stage& stage, schedule::LayerRange layers, std::int64_t step) {
   const auto failed = [&](const std::string& error) { say_saved(step, error); };
-  std::int64_t newest = -1;
-  {
-    const std::lock_guard lock(mutex_);
-    if (writing_) return failed("the one before is still being written");
-    if (!kept_.empty()) newest = kept_.back().step;
-  }
-  remove_later(forget([&](std::int64_t one) { return one < newest || one == step; }));
+  if (own_.busy()) return failed("the one before is still being written");
+  const auto kept = own_.kept();
+  const std::int64_t newest = kept.empty() ? -1 : kept.back().step;
+  remove_later(own_.forget([&](std::int64_t one) { return one < newest || one == step; }));
   const SteadyTime since = SystemClock().now();
   // Linux would grant more than there is and kill the process later.
   const std::int64_t need = 2 * bytes_of(stage), free = device::read_system_memory().free;
@@ -146,73 +137,165 @@ void Snapshots::take(stage::Stage& stage, schedule::LayerRange layers, std::int6
   auto copied = checkpoint::copy_layers(stage, [](int) { return true; });
   if (!copied) return failed(copied.error().message);
   auto images = std::make_shared<std::vector<checkpoint::LayerImage>>(*std::move(copied));
-  {
-    const std::lock_guard lock(mutex_);
-    writing_ = step;
-  }
+  own_.begin(step);
   const Order order{.step = step,
                     .layers = layers,
                     .since = since,
                     .copy_seconds = to_seconds(SystemClock().now() - since),
-                    .beside = !stage.device().is_host()};
-  const bool posted = writer_.post([this, images, order, step] {
+                    .beside = !stage.device().is_host(),
+                    .key = key_of(step)};
+  const bool posted = writer_.post([this, images, order] {
     const Status written = write(order, *images);
-    if (!written) say_saved(step, written.error().message);
+    if (!written) say_saved(order.step, written.error().message);
   });
   if (posted) return;
-  {
-    const std::lock_guard lock(mutex_);
-    writing_.reset();
-  }
+  own_.give_up();
   failed("the folder does not keep up");
 }
 
 Status Snapshots::write(const Order& order, std::vector<checkpoint::LayerImage>& images) {
-  const std::int64_t step = order.step;
-  auto files = checkpoint::write_layers(disk_, folder_, step, images);
+  auto files = checkpoint::write_layers(own_.disk(), own_.folder(), order.step, images);
   images.clear();  // before the next snapshot may be ordered
-  Status done = files ? Status(Unit{}) : Status(files.error());
-  {
-    const std::lock_guard lock(mutex_);
-    const bool wanted = std::exchange(writing_, std::nullopt) == step;
-    if (done && !wanted) done = Error{Code::kCancelled, "it is of no use any more"};
-    if (done) {
-      checkpoint::Manifest manifest{.step = step,
-                                    .job = owner_,
-                                    .model = model_.options.name,
-                                    .digest = model_.digest,
-                                    .shapes = model_.shapes,
-                                    .settings = settings_,
-                                    .first_layer = order.layers.first};
-      for (auto& file : *files) manifest.files.push_back(std::move(file));
-      done = checkpoint::commit(disk_, folder_, manifest);
-    }
-    if (done) {
-      kept_.push_back({.step = step, .layers = order.layers});
-      // Locked: it must not come behind the end of the round.
-      say_saved(step, "",
-                order.beside ? order.copy_seconds : to_seconds(SystemClock().now() - order.since));
-    }
+  if (!files) {
+    own_.give_up();
+    own_.remove_unfinished(order.step);
+    return files.error();
   }
-  if (!done) static_cast<void>(checkpoint::remove_steps(disk_, folder_, {}, std::array{step}));
+  return own_.keep({.step = order.step, .layers = order.layers}, *files, [&] {
+    protocol::Saved saved{.step = order.step, .files = {}, .snapshot = true};
+    if (offer(order)) {
+      for (const checkpoint::FileEntry& file : *files) {
+        saved.files.push_back({.name = file.name, .bytes = file.bytes, .sha256 = file.sha256});
+      }
+    }
+    saved.seconds =
+        order.beside ? order.copy_seconds : to_seconds(SystemClock().now() - order.since);
+    say(saved);  // locked by the shelf: it must not come behind the end of the round
+  });
+}
+
+bool Snapshots::offer(const Order& order) {
+  if (wire_.exchange == nullptr) return false;
+  auto stored = stored_layers(own_.folder(), order.step, order.layers, Layout::kFiles);
+  if (!stored) {
+    log_warn(kInLog, "not offered to the neighbor", {{"reason", stored.error().message}});
+    return false;
+  }
+  const std::lock_guard lock(offer_mutex_);
+  if (closed_) return false;
+  wire_.exchange->offer(order.key, stored->memory);
+  offered_ = *std::move(stored);
+  offered_step_ = order.step;
+  return true;
+}
+
+void Snapshots::copy(const protocol::Save& order, bool beside) {
+  const protocol::CopySource& source = *order.copy;
+  const auto failed = [&](const std::string& error, Code code = Code::kUnavailable) {
+    say_copy_failed(order.step, {code, error});
+  };
+  if (wire_.exchange == nullptr || source.files.empty()) return failed("it cannot fetch copies");
+  if (copies_.busy()) return failed("the copy before is still being fetched");
+  const auto kept = copies_.kept();
+  const std::int64_t newest = kept.empty() ? -1 : kept.back().step;
+  remove_copies_later(
+      copies_.forget([&](std::int64_t one) { return one < newest || one == order.step; }));
+  std::int64_t need = 0, longest = 0;  // a layer is in memory and in its file for a moment
+  for (const protocol::SavedFile& file : source.files) {
+    if (file.bytes <= 0) return failed("its source names an empty file");
+    need += file.bytes;
+    longest = std::max(longest, file.bytes);
+  }
+  const std::int64_t free = device::read_system_memory().free;
+  if (need + longest > free) {
+    return failed(
+        "a copy needs " + megabytes(need + longest) + ", " + megabytes(free) + " are free",
+        checkpoint::kNoRoom);
+  }
+  copies_.begin(order.step);
+  stop_copy_ = std::stop_source();
+  const CopyOrder wanted{.step = order.step,
+                         .source = source,
+                         .beside = beside,
+                         .key = key_of(order.step),
+                         .stop = stop_copy_.get_token()};
+  const bool posted = copier_.post([this, wanted] {
+    const Status fetched = fetch(wanted);
+    if (!fetched) say_copy_failed(wanted.step, fetched.error());
+  });
+  if (posted) return;
+  copies_.give_up();
+  failed("the folder does not keep up");
+}
+
+Status Snapshots::fetch(const CopyOrder& order) {
+  const auto& files = order.source.files;
+  const SteadyTime since = SystemClock().now();
+  std::vector<std::unique_ptr<std::byte[]>> memory;
+  transport::StateRequest request{
+      .from = {.ip = order.source.ip, .data_port = order.source.data_port}, .layers = {}};
+  std::int64_t bytes = 0;
+  const auto all = [&]() -> Status {
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      const auto size = static_cast<std::size_t>(files[i].bytes);
+      memory.emplace_back(new (std::nothrow) std::byte[size]);
+      if (!memory.back()) return Error{checkpoint::kNoRoom, "no memory for a copy"};
+      request.layers.push_back({.layer = order.source.first_layer + static_cast<int>(i),
+                                .parts = {{memory.back().get(), size}}});
+    }
+    WEIR_TRY(bytes, wire_.exchange->fetch(order.key, {request}, since + kCopyLimit, order.stop));
+    const double fetched = to_seconds(SystemClock().now() - since);
+    const SteadyTime begun = SystemClock().now();
+    const std::string folder =
+        checkpoint::join(copies_.folder(), checkpoint::unfinished_name(order.step));
+    WEIR_OK(copies_.disk().make_folder(folder));
+    std::vector<checkpoint::FileEntry> entries;
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      const std::string_view text(reinterpret_cast<const char*>(memory[i].get()),
+                                  static_cast<std::size_t>(files[i].bytes));
+      const std::string name = checkpoint::layer_file(request.layers[i].layer);
+      if (sha256_hex(text) != files[i].sha256) return invalid(name + ": came damaged");
+      WEIR_OK(copies_.disk().write_file(checkpoint::join(folder, name), text));
+      memory[i].reset();
+      entries.push_back({.name = name, .bytes = files[i].bytes, .sha256 = files[i].sha256});
+    }
+    WEIR_OK(copies_.disk().sync_folder(folder));
+    const double busy =
+        fetched / (1 + transport::kCopyPauses) + to_seconds(SystemClock().now() - begun);
+    const int last = order.source.first_layer + static_cast<int>(files.size()) - 1;
+    return copies_.keep({.step = order.step, .layers = {order.source.first_layer, last}},
+                        std::move(entries), [&] {
+                          copied_bytes_ += bytes;
+                          say(protocol::Saved{.step = order.step,
+                                              .files = {},
+                                              .snapshot = true,
+                                              .copy = true,
+                                              .seconds = order.beside ? 0 : busy});
+                        });
+  };
+  const Status done = all();
+  if (!done) {
+    copies_.give_up();
+    copies_.remove_unfinished(order.step);
+  }
   return done;
 }
 
-std::vector<std::int64_t> Snapshots::forget(const std::function<bool(std::int64_t)>& which) {
-  std::vector<std::int64_t> steps;
-  const std::lock_guard lock(mutex_);
-  std::erase_if(kept_, [&](const Kept& one) {
-    if (which(one.step)) steps.push_back(one.step);
-    return which(one.step);
-  });
-  if (writing_ && which(*writing_)) writing_ = -1;  // nobody waits for it
-  return steps;
+std::int64_t Snapshots::copy_step() const {
+  const auto kept = copies_.kept();
+  return kept.empty() ? -1 : kept.back().step;
 }
 
 void Snapshots::remove(const std::vector<std::int64_t>& steps) {
-  if (steps.empty()) return;
-  const Status removed = checkpoint::remove_steps(disk_, folder_, steps, {});
-  if (!removed) log_warn(kInLog, "not removed", {{"reason", removed.error().message}});
+  {
+    const std::lock_guard lock(offer_mutex_);
+    if (std::ranges::find(steps, offered_step_) != steps.end()) {
+      wire_.exchange->withdraw_copy();
+      offered_ = {};
+      offered_step_ = -1;
+    }
+  }
+  own_.remove(steps);
 }
 
 void Snapshots::remove_later(std::vector<std::int64_t> steps) {
@@ -220,20 +303,38 @@ void Snapshots::remove_later(std::vector<std::int64_t> steps) {
   if (!writer_.post([this, steps] { remove(steps); })) remove(steps);
 }
 
+void Snapshots::remove_copies_later(std::vector<std::int64_t> steps) {
+  if (steps.empty()) return;
+  if (!copier_.post([this, steps] { copies_.remove(steps); })) copies_.remove(steps);
+}
+
 void Snapshots::taken_by_all(std::int64_t step, bool all) {
-  remove_later(forget([&](std::int64_t one) { return all ? one < step : one == step; }));
+  stop_copy_.request_stop();
+  const auto useless = [&](std::int64_t one) { return all ? one < step : one == step; };
+  remove_later(own_.forget(useless));
+  remove_copies_later(copies_.forget(useless));
 }
 
 Status Snapshots::load(stage::Stage& stage, std::int64_t step) {
-  const Status loaded = checkpoint::load_stage(folder_, step, stage, model_.shapes);
+  const Status loaded = checkpoint::load_stage(own_.folder(), step, stage);
   if (loaded) return loaded;
   log_warn(kInLog, "a damaged one is ignored",
            {{"step", step}, {"reason", loaded.error().message}});
-  remove(forget([&](std::int64_t one) { return one == step; }));
+  remove(own_.forget([&](std::int64_t one) { return one == step; }));
   return loaded;
 }
 
+Result<engine::StoredLayers> Snapshots::copied(schedule::LayerRange layers, std::int64_t step) {
+  auto stored = stored_layers(copies_.folder(), step, layers, Layout::kTensors);
+  if (stored) return stored;
+  log_warn(kInLog, "a damaged copy is ignored",
+           {{"step", step}, {"reason", stored.error().message}});
+  copies_.remove(copies_.forget([&](std::int64_t one) { return one == step; }));
+  return stored;
+}
+
 void Snapshots::await(std::int64_t history, std::int64_t start) {
+  stop_copy_.request_stop();
   histories_.awaited = history;
   histories_.start = start;
   write_histories();
@@ -241,7 +342,10 @@ void Snapshots::await(std::int64_t history, std::int64_t start) {
 
 // Files go before the history is written: those that stay belong to it.
 void Snapshots::begin(std::int64_t history, std::int64_t start) {
-  remove(forget([&](std::int64_t one) { return one > start; }));
+  stop_copy_.request_stop();
+  const auto later = [&](std::int64_t one) { return one > start; };
+  remove(own_.forget(later));
+  copies_.remove(copies_.forget(later));
   histories_.begun = history;
   histories_.awaited = histories_.start = 0;
   write_histories();
@@ -257,15 +361,19 @@ protocol::Inventory Snapshots::inventory() const {
   protocol::Inventory inventory{.history = histories_.begun,
                                 .revision = static_cast<std::uint32_t>(histories_.revision),
                                 .incarnation = static_cast<int>(histories_.incarnation)};
-  const std::lock_guard lock(mutex_);
-  for (const Kept& one : kept_) {
-    inventory.held.push_back({.first = one.layers.first,
-                              .last = one.layers.last,
-                              .step = one.step,
-                              .history = histories_.begun,
-                              .pending = one.step <= histories_.start ? histories_.awaited : 0,
-                              .snapshot = true});
-  }
+  const auto add = [&](const SnapshotShelf& shelf, bool copy) {
+    for (const SnapshotShelf::Kept& one : shelf.kept()) {
+      inventory.held.push_back({.first = one.layers.first,
+                                .last = one.layers.last,
+                                .step = one.step,
+                                .history = histories_.begun,
+                                .pending = one.step <= histories_.start ? histories_.awaited : 0,
+                                .snapshot = true,
+                                .copy = copy});
+    }
+  };
+  add(own_, false);
+  add(copies_, true);
   return inventory;
 }
 

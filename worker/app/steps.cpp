@@ -288,9 +288,12 @@ void add_checkpoints(State& state, engine::Parts& parts) {
 void add_snapshots(State& state, engine::Parts& parts) {
   const Options& o = state.options;
   if (o.recovery_dir.empty()) return;
-  state.snapshots =
-      std::make_shared<Snapshots>(o.recovery_dir + "/" + o.pod, o.job_uid + "/" + o.pod,
-                                  *state.model, settings_of_checkpoint(o, *state.dataset));
+  state.snapshots = std::make_shared<Snapshots>(
+      o.recovery_dir + "/" + o.pod, o.job_uid + "/" + o.pod, *state.model,
+      settings_of_checkpoint(o, *state.dataset),
+      Snapshots::Wire{.exchange = state.transport ? &state.transport->state() : nullptr,
+                      .job_uid = o.job_uid,
+                      .job_key = state.job_key});
   parts.snapshots = state.snapshots.get();
 }
 

@@ -57,10 +57,14 @@ struct CheckpointPolicy {
   std::function<void(std::string reason)> unusable;
 };
 
-// Copies that ranks keep of their state for themselves (snapshot_rounds.h).
+// Whether a neighbor keeps each snapshot, too. Auto: while its memory and the network suffice.
+enum class NeighborCopies : unsigned char { kAuto, kOn, kOff };
+
+// Copies that ranks keep of their state (snapshot_rounds.h).
 struct SnapshotPolicy {
   std::int64_t every_steps = 0;          // 0: none are taken
   std::chrono::nanoseconds deadline{0};  // of a round; 0 = unlimited
+  NeighborCopies copies = NeighborCopies::kAuto;
 };
 
 }  // namespace weir::coordinator

@@ -119,7 +119,8 @@ bool PlanSwitch::take_point(const Members& members) {
     const schedule::LayerRange layers = plan.stages[static_cast<std::size_t>(rank.stage)];
     return member != nullptr &&
            std::ranges::any_of(point->holders, [&](const RecoveryPoint::Holder& holder) {
-             return holder.member == member->member.worker_index && holder.layers == layers;
+             return !holder.copy && holder.member == member->member.worker_index &&
+                    holder.layers == layers;
            });
   };
   attempt.step = point->step;
@@ -141,7 +142,8 @@ bool PlanSwitch::take_point(const Members& members) {
                             .data_port = member.data_port,
                             .replica = placed ? rank->replica : 0,
                             .stage = placed ? rank->stage : 0,
-                            .layers = holder.layers});
+                            .layers = holder.layers,
+                            .copy = holder.copy});
   }
   attempt.point = std::move(point);
   return true;

@@ -15,17 +15,26 @@ bool belongs(const Held& held, std::int64_t history, int replica) {
   return held.replica == replica && (held.history == history || held.pending == history);
 }
 
-void mark(const Held& held, std::vector<bool>& layers) {
+// Marks the layers, and returns whether one of them was not marked before.
+bool mark(const Held& held, std::vector<bool>& layers) {
+  bool fresh = false;
   const int last = std::min(held.last, static_cast<int>(layers.size()) - 1);
   for (int layer = std::max(0, held.first); layer <= last; ++layer) {
+    fresh = fresh || !layers[static_cast<std::size_t>(layer)];
     layers[static_cast<std::size_t>(layer)] = true;
   }
+  return fresh;
 }
 
-// The holders of `step`; nothing if they lack a layer. snapshots_first: of ranks with both.
+// Where to look for the layers of a step. snapshots_first: of ranks with both.
+struct Search {
+  bool copies = false, snapshots_first = false;
+};
+
+// The holders of `step`; nothing if they lack a layer.
 std::optional<RecoveryPoint> point_at(std::span<const MemberInventory> members, int layers,
                                       std::int64_t history, int replica, std::int64_t step,
-                                      bool snapshots_first) {
+                                      Search search) {
   RecoveryPoint point{.step = step};
   for (const auto& [member, inventory] : members) {
     const bool stands = std::ranges::any_of(inventory.held, [&](const Held& held) {
@@ -37,15 +46,23 @@ std::optional<RecoveryPoint> point_at(std::span<const MemberInventory> members, 
   for (const auto& [member, inventory] : members) {
     const auto counts = [&](const Held& held) {
       const bool follows = point.verdict && held.summed && held.step + 1 == step;
-      return belongs(held, history, replica) && (held.step == step || follows);
+      return !held.copy && belongs(held, history, replica) && (held.step == step || follows);
     };
     const bool prefers = std::ranges::any_of(inventory.held, [&](const Held& held) {
-      return counts(held) && held.snapshot == snapshots_first;
+      return counts(held) && held.snapshot == search.snapshots_first;
     });
     for (const Held& held : inventory.held) {
-      if (!counts(held) || (prefers && held.snapshot != snapshots_first)) continue;
+      if (!counts(held) || (prefers && held.snapshot != search.snapshots_first)) continue;
       point.holders.push_back({member, {held.first, held.last}, held.snapshot});
       mark(held, held_layers);
+    }
+  }
+  for (const auto& [member, inventory] : members) {
+    for (const Held& held : inventory.held) {
+      const bool counts =
+          search.copies && held.copy && belongs(held, history, replica) && held.step == step;
+      if (!counts || !mark(held, held_layers)) continue;
+      point.holders.push_back({member, {held.first, held.last}, held.snapshot, true});
     }
   }
   if (std::ranges::find(held_layers, false) != held_layers.end()) return std::nullopt;
@@ -66,9 +83,11 @@ std::optional<RecoveryPoint> recovery_point(std::span<const MemberInventory> mem
     }
   }
   for (const auto& [step, replica] : places) {
-    for (const bool snapshots_first : {false, true}) {
-      auto point = point_at(members, layers, history, -replica, step, snapshots_first);
-      if (point) return point;
+    for (const bool copies : {false, true}) {
+      for (const bool snapshots_first : {false, true}) {
+        auto point = point_at(members, layers, history, -replica, step, {copies, snapshots_first});
+        if (point) return point;
+      }
     }
   }
   return std::nullopt;

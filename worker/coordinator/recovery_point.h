@@ -23,6 +23,7 @@ struct RecoveryPoint {
     int member = 0;
     schedule::LayerRange layers;
     bool snapshot = false;  // protocol::Held::snapshot
+    bool copy = false;      // protocol::Held::copy
     bool operator==(const Holder&) const = default;
   };
   std::int64_t step = 0;
@@ -36,7 +37,8 @@ struct RecoveryPoint {
 // by ranks of one model. A rank with complete gradients counts for the step after its own if
 // another one holds that step and tells the verdict. A rank can begin from one holding only: if it
 // also has a snapshot of the step, what it trains with counts, or where that lacks a layer, the
-// snapshot. Nothing if no step has all layers.
+// snapshot. Copies of other ranks' snapshots stand in for layers that nobody holds else. Nothing if
+// no step has all layers.
 std::optional<RecoveryPoint> recovery_point(std::span<const MemberInventory> members, int layers);
 
 // Why there is none, e.g. "no worker holds layers 4..7".

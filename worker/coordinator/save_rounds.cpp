@@ -11,8 +11,8 @@
 namespace weir::coordinator {
 namespace {
 
-constexpr std::int64_t kMostAhead = 1024;  // 1 s of delay with steps of 1 ms
-constexpr int kMostFailures = 3;           // in a row; a temporary fault of the disk causes fewer
+constexpr std::int64_t kFurthestSave = 1024;  // 1 s of delay with steps of 1 ms
+constexpr int kMostFailures = 3;  // in a row; a temporary fault of the disk causes fewer
 
 // The ranks that train.
 std::vector<const MemberState*> ranks_of(const SaveRounds::Training& training,
@@ -199,7 +199,7 @@ SaveRounds::Effects SaveRounds::on_saved(int index, const protocol::Saved& saved
   }
   if (saved.late) {
     reached_ = std::max(reached_, saved.at);
-    ahead_ = std::min(2 * ahead_, kMostAhead);
+    ahead_ = std::min(2 * ahead_, kFurthestSave);
     effects.notes.push_back("SAVE of step " + std::to_string(saved.step) + " came too late, at " +
                             std::to_string(saved.at));
     const bool urgent = !round_->leaving.empty();

@@ -14,6 +14,24 @@ constexpr std::int64_t kFurthestAhead = 1024;    // 1 s of delay with steps of 1
 constexpr std::int64_t kLongestInterval = 1024;  // after failures, as a multiple of the wanted one
 constexpr double kShare = 0.01;                  // of the time, which snapshots may cost
 constexpr double kMostSteps = 1e6;
+constexpr int kMostFailedCopies = 3;
+
+std::string worker(int index) {
+  return "worker " + std::to_string(index);
+}
+
+// True if the snapshots of that step, or the copies of them, have all layers.
+bool whole_set(const Members& members, const schedule::Plan& plan, std::int64_t step, bool copies) {
+  std::set<int> layers;
+  for (const auto& [index, state] : members.all()) {
+    if (!state.connected()) continue;
+    for (const protocol::Held& held : state.inventory.held) {
+      if (!held.snapshot || held.copy != copies || held.step != step) continue;
+      for (int layer = held.first; layer <= held.last; ++layer) layers.insert(layer);
+    }
+  }
+  return std::ssize(layers) == plan.stages.back().last + 1;
+}
 
 }  // namespace
 
@@ -22,10 +40,19 @@ SnapshotRounds::Effects SnapshotRounds::advance(const schedule::Plan* plan, cons
   Effects effects;
   if (policy_.every_steps == 0) return effects;
   if (plan == nullptr || plan->replica_count() > 1) {
-    if (round_) close("the generation is over", members, effects);
+    if (round_ && !round_->copying) close("the generation is over", members, effects);
+    round_.reset();  // all have their snapshots, and perhaps they are needed
     reached_ = 0;
+    settled_ = false;
+    told_ = false;
+    failed_copies_ = 0;
+    no_copies_.clear();
     if (plan != nullptr) state_.clear();
     return effects;
+  }
+  if (!std::exchange(settled_, true)) {
+    neighbors_ = neighbors(*plan);
+    settle(*plan, members, effects);
   }
   if (!round_) {
     open(*plan, members, now, effects);
@@ -35,49 +62,142 @@ SnapshotRounds::Effects SnapshotRounds::advance(const schedule::Plan* plan, cons
   return effects;
 }
 
+void SnapshotRounds::settle(const schedule::Plan& plan, const Members& members, Effects& effects) {
+  std::int64_t start = 0;
+  std::set<std::int64_t> steps;
+  for (const auto& [index, state] : members.all()) {
+    start = std::max(start, state.step);
+    for (const protocol::Held& held : state.inventory.held) {
+      if (held.snapshot) steps.insert(held.step);
+    }
+  }
+  std::optional<std::int64_t> newest, copied;
+  for (const std::int64_t step : steps) {
+    if (step > start || !whole_set(members, plan, step, false)) continue;
+    newest = step;
+    if (whole_set(members, plan, step, true)) copied = step;
+  }
+  if (copied) newest = copied;
+  if (!newest || steps.size() == 1) return;
+  const auto all = [&](const protocol::Saved& saved) {
+    for (const auto& [index, state] : members.all()) {
+      if (state.connected()) effects.send.emplace_back(index, saved);
+    }
+  };
+  all({.step = *newest, .files = {}, .snapshot = true});
+  for (auto step = steps.upper_bound(*newest); step != steps.end(); ++step) {
+    all({.step = *step, .error = "its round was left half done", .files = {}, .snapshot = true});
+  }
+}
+
 void SnapshotRounds::open(const schedule::Plan& plan, const Members& members, SteadyTime now,
                           Effects& effects) {
-  std::vector<const MemberState*> ranks;
+  Round round{.waiting = {}, .opened = now, .sources = {}, .workers = {}};
+  round.sources.resize(plan.stages.size());
+  round.workers.resize(plan.stages.size());
   std::int64_t highest = reached_;
   for (const schedule::RankPlace& rank : plan.ranks) {
     const MemberState* const member = members.by_pod(rank.pod);
     if (member == nullptr) return;
-    ranks.push_back(member);
     highest = std::max(highest, member->step);
+    const int index = member->member.worker_index;
+    const auto stage = static_cast<std::size_t>(rank.stage);
+    round.waiting.insert(index);
+    round.workers[stage] = index;
+    round.sources[stage] = {.ip = rank.ip,
+                            .data_port = rank.data_port,
+                            .first_layer = plan.stages[stage].first,
+                            .files = {}};
   }
-  const std::int64_t step = (highest + ahead_ + interval_ - 1) / interval_ * interval_;
-  if (step >= total_steps_) return;  // the end comes first
-  round_ = Round{.step = step, .waiting = {}, .opened = now};
-  for (const MemberState* const rank : ranks) {
-    round_->waiting.insert(rank->member.worker_index);
-    effects.send.emplace_back(rank->member.worker_index,
-                              protocol::Save{.step = step, .replicas = {}, .snapshot = true});
+  round.step = (highest + ahead_ + interval_ - 1) / interval_ * interval_;
+  if (round.step >= total_steps_) return;  // the end comes first
+  for (const int index : round.waiting) {
+    effects.send.emplace_back(index,
+                              protocol::Save{.step = round.step, .replicas = {}, .snapshot = true});
   }
+  round_ = std::move(round);
 }
 
 SnapshotRounds::Effects SnapshotRounds::on_saved(int index, const protocol::Saved& saved,
                                                  const Members& members) {
   Effects effects;
   if (!round_ || round_->step != saved.step || !round_->waiting.contains(index)) return effects;
+  if (saved.copy != round_->copying) return effects;
   if (saved.late) {
     reached_ = std::max(reached_, saved.at);
     ahead_ = std::min(2 * ahead_, kFurthestAhead);
     close("SAVE came too late", members, effects);
   } else if (!saved.error.empty()) {
-    fail("worker " + std::to_string(index) + ": " + saved.error, members, effects);
+    if (saved.copy) {
+      on_copy_failed(index, saved, members, effects);
+    } else {
+      fail(worker(index) + ": " + saved.error, members, effects);
+    }
   } else {
     round_->waiting.erase(index);
-    round_->seconds = std::max(round_->seconds, saved.seconds);
-    if (!round_->waiting.empty()) return effects;
-    pace(members);
-    std::string state = "each " + std::to_string(interval_) + " steps";
-    if (interval_ > policy_.every_steps) state += ", since more would cost over 1 % of the time";
-    if (std::exchange(state_, state) != state) {
-      effects.notes.push_back("all ranks have snapshots of step " + std::to_string(saved.step));
+    double& longest = round_->copying ? round_->copy_seconds : round_->seconds;
+    longest = std::max(longest, saved.seconds);
+    if (!round_->copying) {
+      const auto stage = std::ranges::find(round_->workers, index) - round_->workers.begin();
+      round_->sources[static_cast<std::size_t>(stage)].files = saved.files;
     }
-    close("", members, effects);
+    if (!round_->waiting.empty()) return effects;
+    if (round_->copying || !order_copies(effects)) whole(members, effects);
   }
   return effects;
+}
+
+bool SnapshotRounds::order_copies(Effects& effects) {
+  if (policy_.copies == NeighborCopies::kOff || !no_copies_.empty()) return false;
+  if (neighbors_.keeper.empty()) return false;
+  for (std::size_t stage = 0; stage < round_->sources.size(); ++stage) {
+    if (!round_->sources[stage].files.empty()) continue;
+    no_copies_ = worker(round_->workers[stage]) + " is of an older release";
+    return false;
+  }
+  round_->copying = true;
+  for (std::size_t stage = 0; stage < round_->sources.size(); ++stage) {
+    const int keeper = round_->workers[static_cast<std::size_t>(neighbors_.keeper[stage])];
+    round_->waiting.insert(keeper);
+    effects.send.emplace_back(keeper, protocol::Save{.step = round_->step,
+                                                     .replicas = {},
+                                                     .snapshot = true,
+                                                     .copy = std::move(round_->sources[stage])});
+  }
+  return true;
+}
+
+// Snapshots of their own are worth more to the ranks than none.
+void SnapshotRounds::on_copy_failed(int index, const protocol::Saved& saved, const Members& members,
+                                    Effects& effects) {
+  ++failed_copies_;
+  const std::string reason = worker(index) + ": " + saved.error;
+  const bool hopeless =
+      saved.trouble == protocol::SaveTrouble::kFull || failed_copies_ >= kMostFailedCopies;
+  if (policy_.copies == NeighborCopies::kOn || !hopeless) return fail(reason, members, effects);
+  no_copies_ = reason;
+  effects.warnings.push_back("snapshots: no copies on neighbors in this generation: " + reason);
+  whole(members, effects);
+}
+
+void SnapshotRounds::whole(const Members& members, Effects& effects) {
+  const bool copied = round_->copying && no_copies_.empty();
+  if (copied) failed_copies_ = 0;
+  pace(members);
+  std::string state = "each " + std::to_string(interval_) + " steps";
+  if (copied) state += ", with copies on neighbors";
+  if (copied && neighbors_.on_same_node > 0) {
+    state += " (" + std::to_string(neighbors_.on_same_node) + " of " +
+             std::to_string(neighbors_.keeper.size()) + " on the node of their stage)";
+  }
+  if (!no_copies_.empty()) state += ", without copies on neighbors: " + no_copies_;
+  if (interval_ > policy_.every_steps) state += ", since more would cost over 1 % of the time";
+  const bool first = !std::exchange(told_, true);
+  if (std::exchange(state_, state) != state || first) {
+    effects.notes.push_back("all ranks have snapshots" + std::string(copied ? " and copies" : "") +
+                            " of step " + std::to_string(round_->step));
+  }
+  close("", members, effects);
 }
 
 // Small changes keep the interval.
@@ -86,7 +206,9 @@ void SnapshotRounds::pace(const Members& members) {
   for (const auto& [index, state] : members.all()) {
     if (state.status) step = std::max(step, state.status->step_seconds);
   }
-  const double least = step > 0 ? std::min(round_->seconds / (kShare * step), kMostSteps) : 0;
+  const double least =
+      step > 0 ? std::min((round_->seconds + round_->copy_seconds) / (kShare * step), kMostSteps)
+               : 0;
   const auto steps = static_cast<std::int64_t>(std::ceil(least));
   const std::int64_t wanted = std::max(policy_.every_steps, steps);
   if (wanted > interval_) interval_ = wanted + wanted / 4;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decides of which step all ranks take a snapshot (worker/engine/README.md "Snapshots"). A
-// round is SAVE to all ranks, SAVED from all ranks, and SAVED to all, by which older snapshots go,
-// or this one if a rank has none. One round at a time. Rounds lie so far apart that they cost 1 %
-// of the time at most. A round that fails costs its snapshots, never a step, and the next one comes
-// later. No socket: time and members are arguments, messages are return values.
+// Decides of which step all ranks take a snapshot (worker/engine/README.md "Snapshots"). A round is
+// SAVE to all ranks and SAVED from all ranks; the same again with the address of the rank whose
+// snapshot the receiver copies (neighbors.h); and SAVED to all, by which older snapshots and copies
+// go, or those of this step if a rank lacks one. One round at a time. Rounds lie so far apart that
+// they cost 1 % of the time at most. A round that fails costs its snapshots, never a step, and the
+// next one comes later. No socket: time and members are arguments, messages are return values.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -15,6 +17,7 @@
 #include "worker/base/clock.h"
 #include "worker/coordinator/checkpoints.h"
 #include "worker/coordinator/members.h"
+#include "worker/coordinator/neighbors.h"
 #include "worker/coordinator/startup.h"
 #include "worker/schedule/plan.h"
 
@@ -40,10 +43,23 @@ class SnapshotRounds {
     std::int64_t step = 0;
     std::set<int> waiting;
     SteadyTime opened{};
-    double seconds = 0;  // the longest of all ranks
+    double seconds = 0;    // the longest of all ranks
+    bool copying = false;  // all have their snapshots
+    double copy_seconds = 0;
+    std::vector<protocol::CopySource> sources;  // by stage
+    std::vector<int> workers;                   // by stage
   };
 
+  // After a failure a round may have been left half done, by a coordinator that has died, too.
+  // Keeps the newest set that is whole, if possible with its copies, so that the next round cannot
+  // take the place of the only one.
+  void settle(const schedule::Plan& plan, const Members& members, Effects& effects);
   void open(const schedule::Plan& plan, const Members& members, SteadyTime now, Effects& effects);
+  // Orders the copies of the round; returns false if none are wanted.
+  bool order_copies(Effects& effects);
+  void on_copy_failed(int index, const protocol::Saved& saved, const Members& members,
+                      Effects& effects);
+  void whole(const Members& members, Effects& effects);
   void pace(const Members& members);
   // Ends the round; an error means that not all ranks have the snapshot.
   void close(const std::string& error, const Members& members, Effects& effects);
@@ -56,6 +72,12 @@ class SnapshotRounds {
   std::optional<Round> round_;
   std::int64_t ahead_ = 1;    // a round is of a step that lies so far above the highest known one
   std::int64_t reached_ = 0;  // highest step in a late answer
+  // Since the generation began.
+  bool settled_ = false;
+  bool told_ = false;  // that a set is whole
+  Neighbors neighbors_;
+  int failed_copies_ = 0;  // in a row
+  std::string no_copies_;  // why there are none for now
   std::string state_;
 };
 

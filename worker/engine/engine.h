@@ -89,8 +89,10 @@ class Engine {
   bool copies_for_saves() const { return options_.saves && parts_.device.is_host(); }
 
   // snapshots.cpp.
-  std::string no_room_for_snapshots() const;
+  // more: bytes besides the snapshots.
+  std::string no_room_for_snapshots(std::int64_t more = 0) const;
   void on_save_of_snapshot(const protocol::Save& order);
+  void copy_snapshot(const protocol::Save& order);
   void snapshot_if_due();
   void begin_snapshots();  // GO
   void tell_snapshots_of_plan();

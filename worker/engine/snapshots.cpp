@@ -18,7 +18,7 @@ namespace weir::engine {
 
 // Why there is no memory for snapshots beside the plan in force; "" if there is. Beside a device
 // with memory of its own the container's memory is asked when a snapshot is taken.
-std::string Engine::no_room_for_snapshots() const {
+std::string Engine::no_room_for_snapshots(std::int64_t more) const {
   if (!parts_.device.is_host()) return "";
   const schedule::Plan& plan = generation_->current.plan;
   const int stage = generation_->place.stage;
@@ -28,7 +28,7 @@ std::string Engine::no_room_for_snapshots() const {
   };
   const int others = copies_for_saves() ? 1 : 0;
   const std::int64_t without = bytes_with(others);
-  const std::int64_t copies = bytes_with(others + kSnapshotCopies) - without;
+  const std::int64_t copies = bytes_with(others + kSnapshotCopies) - without + more;
   const std::int64_t free =
       std::max<std::int64_t>(0, usable_bytes(parts_.device.memory_bytes()) - without);
   if (copies <= free) return "";
@@ -42,6 +42,7 @@ void Engine::on_save_of_snapshot(const protocol::Save& order) {
     answer.error = "has no --recovery-dir";
     return mailbox_.tell(answer);
   }
+  if (order.copy) return copy_snapshot(order);
   if (!generation_ || !generation_->trains() || step_ > order.step) {
     answer.late = true;
     answer.at = step_;
@@ -49,6 +50,20 @@ void Engine::on_save_of_snapshot(const protocol::Save& order) {
   }
   snapshot_at_ = order.step;
   snapshot_if_due();
+}
+
+void Engine::copy_snapshot(const protocol::Save& order) {
+  protocol::Saved answer{.step = order.step, .files = {}, .snapshot = true, .copy = true};
+  if (!generation_ || !generation_->trains()) {
+    answer.error = "it does not train";
+    return mailbox_.tell(answer);
+  }
+  std::int64_t bytes = 0;
+  for (const protocol::SavedFile& file : order.copy->files) bytes += file.bytes;
+  answer.error = no_room_for_snapshots(kNeighborCopies * bytes);
+  answer.trouble = protocol::SaveTrouble::kFull;
+  if (!answer.error.empty()) return mailbox_.tell(answer);
+  parts_.snapshots->copy(order, !parts_.device.is_host());
 }
 
 void Engine::snapshot_if_due() {

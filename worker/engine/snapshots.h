@@ -5,17 +5,28 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "worker/base/result.h"
 #include "worker/protocol/messages.h"
 #include "worker/schedule/plan.h"
 #include "worker/stage/stage.h"
+#include "worker/transport/state_exchange.h"
 
 namespace weir::engine {
 
 // Host memory that snapshots take beside a stage, as copies of its values and moments: the last
 // one, the next one, and the copy from which that is written.
 inline constexpr int kSnapshotCopies = 3;
+// Copies of a neighbor's: the last one and the next one, which is written as it comes.
+inline constexpr int kNeighborCopies = 2;
+
+// Layers in host memory, for other ranks to fetch.
+struct StoredLayers {
+  std::vector<transport::LayerMemory> memory;
+  std::shared_ptr<const void> keeps;  // owns that memory
+};
 
 class Snapshots {
  public:
@@ -24,11 +35,17 @@ class Snapshots {
   // Returns after the copy. SAVED is sent when the snapshot is complete, or with the reason why
   // there is none. Only the newest older one stays.
   virtual void take(stage::Stage& stage, schedule::LayerRange layers, std::int64_t step) = 0;
-  // The coordinator's SAVED: all ranks have theirs of this step, or not all.
+  // Fetches the snapshot of another rank, while training goes on. SAVED is sent when it is
+  // complete, or with the reason why it is not. beside: this takes no processor from training.
+  virtual void copy(const protocol::Save& order, bool beside) = 0;
+  // The coordinator's SAVED: all ranks have theirs of this step, or not all. It is about copies,
+  // too.
   virtual void taken_by_all(std::int64_t step, bool all) = 0;
   // Loads values and moments of the stage's layers. After an error the stage has unspecified
   // values, and the snapshot is gone.
   virtual Status load(stage::Stage& stage, std::int64_t step) = 0;
+  // The copy of these layers of another rank. After an error it is gone.
+  virtual Result<StoredLayers> copied(schedule::LayerRange layers, std::int64_t step) = 0;
 
   // A generation of that history is to begin with the state after `start` steps. Snapshots up to
   // there belong to both histories until it has begun. Later ones then go.
@@ -36,7 +53,7 @@ class Snapshots {
   virtual void begin(std::int64_t history, std::int64_t start) = 0;
   // The plan in force.
   virtual void runs(std::uint32_t revision, int incarnation) = 0;
-  // The snapshots, the highest history that has begun, and the last plan in force.
+  // The snapshots and copies, the highest history that has begun, and the last plan in force.
   virtual protocol::Inventory inventory() const = 0;
 };
 

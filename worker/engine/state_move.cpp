@@ -16,6 +16,11 @@ bool holds(const schedule::LayerHolder& holder, int layer) {
   return holder.layers.first <= layer && layer <= holder.layers.last;
 }
 
+bool is_of(const schedule::LayerHolder& holder, const Identity& identity) {
+  const bool both_uids = !holder.pod_uid.empty() && !identity.pod_uid.empty();
+  return both_uids ? holder.pod_uid == identity.pod_uid : holder.pod == identity.pod;
+}
+
 std::string text_of(schedule::LayerRange layers) {
   return std::to_string(layers.first) + ".." + std::to_string(layers.last);
 }
@@ -57,10 +62,17 @@ std::vector<stage::Parameter> parameters_of(stage::Stage& stage, schedule::Layer
 
 const schedule::LayerHolder* holder_of(const schedule::Plan& plan, const Identity& identity) {
   for (const schedule::LayerHolder& holder : plan.holders) {
-    const bool both_uids = !holder.pod_uid.empty() && !identity.pod_uid.empty();
-    if (both_uids ? holder.pod_uid == identity.pod_uid : holder.pod == identity.pod) return &holder;
+    if (!holder.copy && is_of(holder, identity)) return &holder;
   }
   return nullptr;
+}
+
+std::vector<schedule::LayerRange> copies_at(const schedule::Plan& plan, const Identity& identity) {
+  std::vector<schedule::LayerRange> copies;
+  for (const schedule::LayerHolder& holder : plan.holders) {
+    if (holder.copy && is_of(holder, identity)) copies.push_back(holder.layers);
+  }
+  return copies;
 }
 
 Result<MoveParts> parts_of_move(const schedule::Plan& plan, const Identity& identity) {
@@ -151,9 +163,14 @@ Status copy_layers(stage::Stage& from, stage::Stage& to, schedule::LayerRange la
 }
 
 OfferedState::OfferedState(transport::StateExchange& exchange, const transport::StateKey& key,
-                           HostState state)
-    : exchange_(exchange), state_(std::move(state)) {
-  exchange_.offer(key, state_.memory());
+                           std::optional<HostState> state, std::vector<StoredLayers> copies)
+    : exchange_(exchange), state_(std::move(state)), copies_(std::move(copies)) {
+  std::vector<transport::LayerMemory> memory;
+  if (state_) memory = state_->memory();
+  for (const StoredLayers& copy : copies_) {
+    memory.insert(memory.end(), copy.memory.begin(), copy.memory.end());
+  }
+  exchange_.offer(key, std::move(memory));
 }
 
 transport::StateKey Engine::key_of_move(const Prepared& next, std::int64_t at_step) const {
@@ -167,18 +184,28 @@ transport::StateKey Engine::key_of_move(const Prepared& next, std::int64_t at_st
 // The rank must hold the layers that the plan says it holds, at that step: other ranks fetch them.
 Status Engine::offer_state(const Prepared& next, std::int64_t at_step) {
   const schedule::LayerHolder* const own = holder_of(next.plan, options_.identity);
-  if (own == nullptr) return Unit{};
+  const auto copies = copies_at(next.plan, options_.identity);
+  if (own == nullptr && copies.empty()) return Unit{};
   if (parts_.state == nullptr) return invalid("this worker cannot move state");
-  const bool have = holdings_.holds(own->layers);
-  if (!have || step_ != at_step) {
+  const bool have = own == nullptr || holdings_.holds(own->layers);
+  if (own != nullptr && (!have || step_ != at_step)) {
     return Error{Code::kConflict, "state Move: wanted is step " + std::to_string(at_step) +
                                       " of layers " + text_of(own->layers) +
                                       ", this rank stands at step " + std::to_string(step_) +
                                       (have ? "" : " of other layers")};
   }
-  WEIR_TRY(HostState state, HostState::of(*holdings_.held(), own->layers));
-  offer_ =
-      std::make_unique<OfferedState>(*parts_.state, key_of_move(next, at_step), std::move(state));
+  std::optional<HostState> state;
+  if (own != nullptr) {
+    WEIR_TRY(state, HostState::of(*holdings_.held(), own->layers));
+  }
+  std::vector<StoredLayers> stored;
+  for (const schedule::LayerRange layers : copies) {
+    if (parts_.snapshots == nullptr) return invalid("this worker keeps no copies");
+    WEIR_TRY(StoredLayers one, parts_.snapshots->copied(layers, at_step));
+    stored.push_back(std::move(one));
+  }
+  offer_ = std::make_unique<OfferedState>(*parts_.state, key_of_move(next, at_step),
+                                          std::move(state), std::move(stored));
   return Unit{};
 }
 
@@ -190,9 +217,10 @@ Status Engine::move_stage(Generation& generation, const Prepared& next, std::int
   if (parts_.state == nullptr) return invalid("this worker cannot move state");
   const SteadyTime start = parts_.clock.now();
   std::int64_t bytes = 0;
-  if (!offer_) saving_ = Saving{};     // saves ordered before belong to a stage that is gone
+  const bool own = holder_of(next.plan, options_.identity) != nullptr;
+  if (!own) saving_ = Saving{};        // saves ordered before belong to a stage that is gone
   std::unique_ptr<stage::Stage> made;  // null: the rank goes on with the layers that it holds
-  if (offer_ && holdings_.holds(generation.layers)) {
+  if (own && holdings_.holds(generation.layers)) {
     generation.stage = holdings_.held();
   } else {
     WEIR_TRY(made, parts_.make_stage(generation.layers.first, generation.layers.last,
@@ -213,7 +241,7 @@ Status Engine::move_stage(Generation& generation, const Prepared& next, std::int
     for (HostState& state : room) WEIR_OK(state.write_back());
   }
   step_ = at_step;
-  if (made && offer_) {
+  if (made && own) {
     holdings_.add({std::move(made), generation.layers});
   } else if (made) {  // what it held before, if anything, is of another step
     generation_.reset();

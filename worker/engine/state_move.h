@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "worker/device/device.h"
 #include "worker/device/host_view.h"
 #include "worker/engine/plan_rules.h"
+#include "worker/engine/snapshots.h"
 #include "worker/schedule/plan.h"
 #include "worker/stage/stage.h"
 #include "worker/transport/state_exchange.h"
@@ -28,8 +30,10 @@ struct MoveParts {
   std::vector<MovePart> fetched;
 };
 
-// This rank's entry in plan.holders; null if it holds nothing.
+// This rank's entry in plan.holders for what it trains with; null if it holds nothing.
 const schedule::LayerHolder* holder_of(const schedule::Plan& plan, const Identity& identity);
+// The layers of which this rank holds copies for others.
+std::vector<schedule::LayerRange> copies_at(const schedule::Plan& plan, const Identity& identity);
 // Where the layers of this rank's place come from. Replicas fetch from different holders. Empty
 // without a place. kInvalid: no rank holds some layer. Pure.
 Result<MoveParts> parts_of_move(const schedule::Plan& plan, const Identity& identity);
@@ -65,14 +69,16 @@ Status copy_layers(stage::Stage& from, stage::Stage& to, schedule::LayerRange la
 // Offers layers to other ranks during its lifetime, in which their memory must not change.
 class OfferedState {
  public:
-  OfferedState(transport::StateExchange& exchange, const transport::StateKey& key, HostState state);
+  OfferedState(transport::StateExchange& exchange, const transport::StateKey& key,
+               std::optional<HostState> state, std::vector<StoredLayers> copies);
   ~OfferedState() { exchange_.withdraw(); }
   OfferedState(const OfferedState&) = delete;
   OfferedState& operator=(const OfferedState&) = delete;
 
  private:
   transport::StateExchange& exchange_;
-  const HostState state_;
+  const std::optional<HostState> state_;
+  const std::vector<StoredLayers> copies_;
 };
 
 }  // namespace weir::engine

@@ -210,6 +210,7 @@ void fields(auto& io, Is<Held> auto& held) {
   io("replica", held.replica);
   io("summed", held.summed);
   if (io.kReads || held.snapshot) io("snapshot", held.snapshot);
+  if (io.kReads || held.copy) io("copy", held.copy);
 }
 void fields(auto& io, Is<Inventory> auto& inventory) {
   io("history", inventory.history);
@@ -333,10 +334,17 @@ void fields(auto& io, Is<SavedFile> auto& file) {
   io.required("bytes", file.bytes);
   io.required("sha256", file.sha256);
 }
+void fields(auto& io, Is<CopySource> auto& source) {
+  io.required("ip", source.ip);
+  io.required("dataPort", source.data_port);
+  io.required("firstLayer", source.first_layer);
+  io("files", source.files);
+}
 void fields(auto& io, Is<Save> auto& save) {
   io.required("step", save.step);
   io("replicas", save.replicas);
   if (io.kReads || save.snapshot) io("snapshot", save.snapshot);
+  io("copy", save.copy);
 }
 void fields(auto& io, Is<Saved> auto& saved) {
   io.required("step", saved.step);
@@ -347,6 +355,7 @@ void fields(auto& io, Is<Saved> auto& saved) {
   io("files", saved.files);
   io.choice("trouble", saved.trouble, kTroubles);
   if (io.kReads || saved.snapshot) io("snapshot", saved.snapshot);
+  if (io.kReads || saved.copy) io("copy", saved.copy);
   if (io.kReads || saved.seconds != 0) io("seconds", saved.seconds);
 }
 void fields(auto& io, Is<BadCheckpoint> auto& bad) {

@@ -179,6 +179,7 @@ struct Held {
   // With complete gradients of the next step, so that only the update of that step lacks.
   bool summed = false;
   bool snapshot = false;  // a copy besides what the rank trains with, which outlives its process
+  bool copy = false;      // of another rank's snapshot, for others to fetch
 };
 // Tells what a rank holds once it has dropped its step. Nothing changes until the next COMMIT.
 struct Inventory {
@@ -303,10 +304,18 @@ struct SavedFile {  // a file of one layer
   std::int64_t bytes = 0;
   std::string sha256;  // hex
 };
+// The snapshot of another rank, which the receiver is to fetch and keep.
+struct CopySource {
+  std::string ip;
+  int data_port = kDataPort;
+  int first_layer = 0;
+  std::vector<SavedFile> files;  // by layer, from first_layer on
+};
 struct Save {  // asks for the state after `step` completed steps
   std::int64_t step = 0;
   std::vector<int> replicas;  // replicas that divide the layers among them; empty: all of the plan
   bool snapshot = false;      // each rank keeps a copy of all its layers for itself
+  std::optional<CopySource> copy = {};  // or this one, when all ranks have theirs
 };
 enum class SaveTrouble : unsigned char {
   kNone,
@@ -326,6 +335,7 @@ struct Saved {
   // The answer to a SAVE of a snapshot. From the coordinator: all ranks have theirs of this step,
   // so older ones go; or they do not, so this one goes.
   bool snapshot = false;
+  bool copy = false;   // the answer to a SAVE with a source
   double seconds = 0;  // of a snapshot: for so long it may have delayed training
 };
 struct BadCheckpoint {  // from a rank that could not load the checkpoint because of its content

@@ -126,6 +126,7 @@ void fields(auto& io, Is<schedule::LayerHolder> auto& holder) {
   io("stage", holder.stage);
   io.required("firstLayer", holder.layers.first);
   io.required("lastLayer", holder.layers.last);
+  if (io.kReads || holder.copy) io("copy", holder.copy);
 }
 
 namespace {

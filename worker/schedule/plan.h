@@ -81,6 +81,7 @@ struct LayerHolder {
   int data_port = 7071;
   int replica = 0, stage = 0;  // in the parent plan
   LayerRange layers;
+  bool copy = false;  // of another rank's state, beside what it holds itself
   bool operator==(const LayerHolder&) const = default;
 };
 

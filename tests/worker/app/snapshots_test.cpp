@@ -25,11 +25,11 @@ using testing::IsEmpty;
 struct Process {
   explicit Process(const weir::test::TempDir& folder, const std::string& owner = "uid/pod",
                    stage::ModelOptions options = {.name = "mlp", .sequence = 8, .vocabulary = 32},
-                   Settings settings = {{"lr", "0.1"}})
+                   const Settings& settings = {{"lr", "0.1"}})
       : model(*stage::describe_model(options)),
         device(device::make_host_device()),
         stage(*stage::make_stage(model, 2, 4, *device)),
-        kept(folder.path().string() + "/pod", owner, model, std::move(settings)) {
+        kept(folder.path().string() + "/pod", owner, model, settings, {}) {
     kept.tell([this](const protocol::Message& message) {
       if (const auto* const saved = std::get_if<protocol::Saved>(&message)) {
         EXPECT_TRUE(saved->snapshot);

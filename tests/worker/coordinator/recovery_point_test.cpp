@@ -124,6 +124,24 @@ TEST(RecoveryPoint, TakesSnapshotsWhereStagesOfTheStepDoNotSuffice) {
       (std::vector<Holder>{{0, {0, 0}, true}, {1, {1, 3}, true}}));
 }
 
+MemberInventory and_copy(MemberInventory member, int first, int last, std::int64_t step) {
+  member = and_snapshot(std::move(member), first, last, step);
+  member.inventory.held.back().copy = true;
+  return member;
+}
+
+TEST(RecoveryPoint, OfALostPodIsTheStepOfTheCopyAtItsNeighbor) {
+  const auto left = and_copy(and_snapshot(holds(0, 0, 1, 7), 0, 1, 4), 2, 3, 4);
+  const auto point = recovery_point(Inventories{left, {1, {}}}, 4);
+  ASSERT_TRUE(point);
+  EXPECT_EQ(point->step, 4);
+  EXPECT_EQ(point->holders, (std::vector<Holder>{{0, {0, 1}, true}, {0, {2, 3}, true, true}}));
+  // Its process has come back with its own snapshot.
+  const auto again = and_snapshot({1, {.history = 1}}, 2, 3, 4);
+  EXPECT_EQ(recovery_point(Inventories{left, again}, 4)->holders,
+            (std::vector<Holder>{{0, {0, 1}, true}, {1, {2, 3}, true}}));
+}
+
 TEST(RecoveryPoint, NeverTakesASnapshotOfAnOlderHistory) {
   MemberInventory again = and_snapshot({1, {.history = 1}}, 2, 3, 4);
   MemberInventory stayed = and_snapshot(holds(0, 0, 1, 7), 0, 1, 4);
@@ -155,7 +173,9 @@ Inventories random_inventories(std::mt19937& random) {
                                     .replica = partial ? below(kReplicas) : -1,
                                     .summed = below(2) == 0,
                                     .snapshot = below(3) == 0});
-      if (one.inventory.held.back().snapshot) one.inventory.held.back().summed = false;
+      protocol::Held& held = one.inventory.held.back();
+      if (held.snapshot) held.summed = false;
+      held.copy = held.snapshot && below(2) == 0;
     }
     all.push_back(std::move(one));
   }
@@ -177,14 +197,16 @@ std::optional<RecoveryPoint> brute_force(const Inventories& all) {
           verdict = verdict || (inventory.verdict && !held.snapshot);
         }
       }
-      for (const bool snapshots : {false, true}) {  // where a member has both
+      for (const int way : {0, 1, 2, 3}) {
+        const bool snapshots = way % 2 == 1;  // where a member has both
+        const bool copies = way / 2 == 1;     // only where the layers need them
         RecoveryPoint point{.step = step};
         std::set<int> layers;
         for (const auto& [member, inventory] : all) {
           std::vector<protocol::Held> good;
           for (const protocol::Held& held : inventory.held) {
             const bool same = held.history == history || held.pending == history;
-            if (!same || held.replica != replica) continue;
+            if (!same || held.replica != replica || held.copy) continue;
             const bool follows = verdict && held.summed && held.step == step - 1;
             if (held.step == step || follows) good.push_back(held);
           }
@@ -194,6 +216,17 @@ std::optional<RecoveryPoint> brute_force(const Inventories& all) {
             if (both && held.snapshot != snapshots) continue;
             point.holders.push_back({member, {held.first, held.last}, held.snapshot});
             for (int layer = held.first; layer <= held.last; ++layer) layers.insert(layer);
+          }
+        }
+        for (const auto& [member, inventory] : all) {
+          for (const protocol::Held& held : inventory.held) {
+            const bool same = held.history == history || held.pending == history;
+            if (!copies || !held.copy || !same || held.replica != replica) continue;
+            if (held.step != step) continue;
+            const std::size_t before = layers.size();
+            for (int layer = held.first; layer <= held.last; ++layer) layers.insert(layer);
+            if (layers.size() == before) continue;
+            point.holders.push_back({member, {held.first, held.last}, true, true});
           }
         }
         if (somebody && layers.size() == kLayers) return point;

@@ -22,7 +22,8 @@ constexpr std::int64_t kTotal = 1000;
 
 // Three ranks that train plan 1, a snapshot each 10 steps.
 struct Rounds {
-  Rounds() {
+  explicit Rounds(NeighborCopies copies_wanted = NeighborCopies::kAuto)
+      : policy{.every_steps = 10, .deadline = 60s, .copies = copies_wanted} {
     for (int i = 0; i < 3; ++i) members.hello(++session, {.member = member(i)}, now);
     advance();
   }
@@ -40,7 +41,11 @@ struct Rounds {
     for (auto& [index, message] : effects.send) {
       if (const auto* const save = std::get_if<protocol::Save>(&message)) {
         EXPECT_TRUE(save->snapshot);
-        if (index == 0) ordered.push_back(save->step);
+        if (save->copy) {
+          copies.push_back({index, *save->copy});
+        } else if (index == 0) {
+          ordered.push_back(save->step);
+        }
       }
       if (const auto* const saved = std::get_if<protocol::Saved>(&message)) {
         EXPECT_TRUE(saved->snapshot);
@@ -56,8 +61,10 @@ struct Rounds {
   Members members;
   schedule::Plan current = plan(1, schedule::Trigger::kInitial);
   bool trains = true;
-  SnapshotRounds rounds{{.every_steps = 10, .deadline = 60s}, kTotal};
+  SnapshotPolicy policy;
+  SnapshotRounds rounds{policy, kTotal};
   std::vector<std::int64_t> ordered;
+  std::vector<std::pair<int, protocol::CopySource>> copies;
   std::vector<std::pair<std::int64_t, std::string>> ended;
   std::vector<std::string> warnings, notes;
 };
@@ -101,7 +108,7 @@ TEST(SnapshotRounds, LieFurtherAheadAfterALateOne) {
 }
 
 TEST(SnapshotRounds, CostOnePercentOfTheTimeAtMost) {
-  Rounds job;
+  Rounds job(NeighborCopies::kOff);
   for (int i = 0; i < 3; ++i) {
     job.members.status(i, {.epoch = 1, .step = 10, .stage = i, .step_seconds = 0.5});
   }
@@ -114,6 +121,126 @@ TEST(SnapshotRounds, CostOnePercentOfTheTimeAtMost) {
   EXPECT_THAT(job.rounds.state(), HasSubstr("each 50 steps, since"));
   all(50, 0.15);
   EXPECT_THAT(job.ordered, ElementsAre(10, 20, 50, 50)) << "as before";
+}
+
+constexpr auto kFull = protocol::SaveTrouble::kFull;
+
+void all_have(Rounds& job, std::int64_t step) {
+  for (int i = 0; i < 3; ++i) {
+    const std::string name = "layer-" + std::to_string(i);
+    job.answer(i, {.step = step, .files = {{.name = name, .bytes = 8, .sha256 = "x"}}});
+  }
+}
+
+void all_copied(Rounds& job, std::int64_t step) {
+  for (int i = 0; i < 3; ++i) job.answer(i, {.step = step, .copy = true});
+}
+
+TEST(SnapshotRounds, AreWholeWhenAllNeighborsHaveCopiesToo) {
+  Rounds job;
+  job.stand_at(11);
+  all_have(job, 10);
+  EXPECT_THAT(job.ended, IsEmpty());
+  ASSERT_EQ(job.copies.size(), 3U);
+  for (const auto& [keeper, source] : job.copies) {
+    const int stage = (keeper + 2) % 3;  // the one before, cyclic
+    const schedule::RankPlace& rank = job.current.ranks[static_cast<std::size_t>(stage)];
+    EXPECT_EQ(source.ip, rank.ip);
+    EXPECT_EQ(source.data_port, rank.data_port);
+    EXPECT_EQ(source.first_layer, job.current.stages[static_cast<std::size_t>(stage)].first);
+    EXPECT_EQ(source.files.front().name, "layer-" + std::to_string(stage));
+  }
+  job.answer(0, {.step = 10});  // no second answer to the first order
+  job.answer(0, {.step = 10, .copy = true});
+  job.answer(1, {.step = 10, .copy = true});
+  EXPECT_THAT(job.ended, IsEmpty());
+  job.answer(2, {.step = 10, .copy = true});
+  EXPECT_THAT(job.ended, ElementsAre(std::pair(10, "")));
+  EXPECT_THAT(job.rounds.state(), HasSubstr("each 10 steps, with copies on neighbors"));
+}
+
+TEST(SnapshotRounds, GoOnWithoutCopiesWhereMemoryLacksIfTheyMay) {
+  Rounds job;
+  job.stand_at(11);
+  all_have(job, 10);
+  job.answer(1, {.step = 10, .error = "a copy needs 9 GB", .trouble = kFull, .copy = true});
+  EXPECT_THAT(job.ended, ElementsAre(std::pair(10, ""))) << "the snapshots are there";
+  EXPECT_THAT(job.rounds.state(),
+              HasSubstr("without copies on neighbors: worker 1: a copy needs 9 GB"));
+  job.copies.clear();
+  all_have(job, 20);
+  EXPECT_THAT(job.copies, IsEmpty());
+
+  Rounds must(NeighborCopies::kOn);
+  must.stand_at(11);
+  all_have(must, 10);
+  must.answer(1, {.step = 10, .error = "a copy needs 9 GB", .trouble = kFull, .copy = true});
+  EXPECT_THAT(must.ended, ElementsAre(std::pair(10, "worker 1: a copy needs 9 GB")));
+
+  Rounds off(NeighborCopies::kOff);
+  off.stand_at(11);
+  all_have(off, 10);
+  EXPECT_THAT(off.copies, IsEmpty());
+  EXPECT_THAT(off.ended, ElementsAre(std::pair(10, "")));
+}
+
+TEST(SnapshotRounds, KeepTheOlderSetUntilCopiesHaveFailedThreeTimes) {
+  Rounds job;
+  for (const std::int64_t step : {10, 20, 40}) {
+    job.stand_at(step + 1);
+    ASSERT_EQ(job.ordered.back(), step);
+    all_have(job, step);
+    job.answer(2, {.step = step, .error = "cannot be reached", .copy = true});
+  }
+  EXPECT_THAT(job.ended,
+              ElementsAre(std::pair(10, "worker 2: cannot be reached"),
+                          std::pair(20, "worker 2: cannot be reached"), std::pair(40, "")));
+}
+
+TEST(SnapshotRounds, ThatAreHalfCopiedStayForARecovery) {
+  Rounds job;
+  job.stand_at(11);
+  all_have(job, 10);
+  job.trains = false;
+  job.advance();
+  EXPECT_THAT(job.ended, IsEmpty());
+}
+
+// As a coordinator leaves them that dies in the middle of a round.
+TEST(SnapshotRounds, ThatWereLeftHalfDoneAreSettled) {
+  const auto settled = [](std::vector<std::vector<protocol::Held>> held, std::int64_t at) {
+    Rounds job(NeighborCopies::kOff);
+    job.trains = false;
+    job.advance();
+    job.ended.clear();
+    for (int i = 0; i < 3; ++i) {
+      const auto index = static_cast<std::size_t>(i);
+      for (protocol::Held& one : held[index]) {
+        const int stage = one.copy ? (i + 2) % 3 : i;
+        const auto layers = job.current.stages[static_cast<std::size_t>(stage)];
+        one.first = layers.first;
+        one.last = layers.last;
+        one.snapshot = true;
+      }
+      job.members.inventory(i, {.history = 1, .held = held[index]});
+    }
+    job.trains = true;
+    job.stand_at(at);
+    return job.ended;
+  };
+  const protocol::Held at_10{.step = 10}, at_20{.step = 20};
+  const protocol::Held copy_10{.step = 10, .copy = true}, copy_20{.step = 20, .copy = true};
+  EXPECT_THAT(settled({{at_10, at_20}, {at_10}, {at_10, at_20}}, 23),
+              ElementsAre(std::pair(10, ""), std::pair(20, "its round was left half done")));
+  EXPECT_THAT(settled({{at_10, at_20}, {at_10, at_20}, {at_10, at_20}}, 23),
+              ElementsAre(std::pair(20, "")));
+  EXPECT_THAT(
+      settled({{at_10, at_20, copy_10}, {at_10, at_20, copy_10, copy_20}, {at_10, at_20, copy_10}},
+              23),
+      ElementsAre(std::pair(10, ""), std::pair(20, "its round was left half done")))
+      << "only that set outlives any worker";
+  EXPECT_THAT(settled({{at_10}, {at_10}, {at_20}}, 23), IsEmpty());
+  EXPECT_THAT(settled({{at_10}, {at_10}, {at_10}}, 23), IsEmpty()) << "there is nothing to do";
 }
 
 TEST(SnapshotRounds, EndWithTheGeneration) {
