@@ -10,6 +10,7 @@ namespace weir::api {
 enum class AdaptationMode : unsigned char { kOff, kObserve, kAuto };
 enum class CleanupPolicy : unsigned char { kRunning, kAll, kNone };
 enum class KMode : unsigned char { kAuto, kFixed };
+enum class NeighborCopies : unsigned char { kAuto, kOn, kOff };
 enum class PlacementMode : unsigned char { kLateBinding, kPinned };
 enum class ProfileSource : unsigned char { kMeasure, kConfigMap };
 enum class RestartScope : unsigned char { kWorker, kJob };
@@ -26,6 +27,8 @@ template <>
 inline constexpr const char* kTexts<CleanupPolicy> = "Running All None";
 template <>
 inline constexpr const char* kTexts<KMode> = "Auto Fixed";
+template <>
+inline constexpr const char* kTexts<NeighborCopies> = "Auto On Off";
 template <>
 inline constexpr const char* kTexts<PlacementMode> = "LateBinding Pinned";
 template <>

@@ -223,6 +223,7 @@ inline void fields(const JobReader& io, JobSpec& spec) {
   io("checkpoint.graceSeconds", spec.checkpoint_grace_seconds);
   io("checkpoint.intervalSteps", spec.checkpoint_interval_steps);
   io("recovery.maxLostSteps", spec.max_lost_steps);
+  io("recovery.neighborCopies", spec.neighbor_copies);
   io("failurePolicy.maxRestarts", spec.max_restarts);
   io("failurePolicy.restartScope", spec.restart_scope);
   io("failurePolicy.rules", spec.failure_rules);

@@ -72,9 +72,12 @@ std::string waiting_seconds(const PipelineJob& job, const PodInput& input) {
 }
 
 // Steps between snapshots: the newest that all workers have lies less than twice as far back. 0 =
-// none are taken, for example because no process would be started again beside them.
+// none are taken, for example because no process would be started again beside them, and no
+// neighbor would keep copies.
 int snapshot_steps(const JobSpec& spec, const PodInput& input) {
-  if (input.final_exit_codes.empty()) return 0;
+  const bool copied = spec.neighbor_copies == NeighborCopies::kOn &&
+                      spec.restart_scope == RestartScope::kWorker && input.workers > 1;
+  if (input.final_exit_codes.empty() && !copied) return 0;
   return (spec.max_lost_steps.value_or(kMostLostSteps) + 1) / 2;
 }
 
@@ -111,6 +114,8 @@ json our_env(const PipelineJob& job, const PodInput& input, const WorkerGroup& g
   if (const int steps = snapshot_steps(job.spec, input); steps > 0) {
     text("WEIR_RECOVERY_PATH", kRecoveryDir);
     text("WEIR_RECOVERY_EVERY", std::to_string(steps));
+    const Choice<NeighborCopies>& copies = job.spec.neighbor_copies;
+    if (copies != NeighborCopies::kAuto) text("WEIR_RECOVERY_COPIES", copies.text());
   }
   text("WEIR_TRANSPORT", job.spec.transport);
   text("WEIR_PROFILE_SOURCE", job.spec.profile.source.text());
@@ -424,6 +429,7 @@ std::string template_hash(const PipelineJob& job) {
                   spec.checkpoint_interval_steps.value_or(0),
                   spec.topology_keys};
   if (spec.max_lost_steps) written.push_back(*spec.max_lost_steps);
+  if (spec.neighbor_copies != NeighborCopies::kAuto) written.push_back(spec.neighbor_copies.text());
   return sha256_hex(dump_json(written)).substr(0, kHashLength);
 }
 

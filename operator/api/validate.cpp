@@ -101,6 +101,10 @@ std::optional<Refusal> refuse(const JobSpec& spec, int scrape_interval_seconds) 
   }
   if (auto refusal = refuse_adaptation(spec.adaptation, scrape_interval_seconds)) return refusal;
   if (auto refusal = refuse_placement(spec)) return refusal;
+  if (!spec.neighbor_copies.known()) {
+    return not_implemented("recovery.neighborCopies", spec.neighbor_copies.text(),
+                           "set it to Auto, On or Off");
+  }
   return refuse_failure_policy(spec);
 }
 

@@ -129,7 +129,27 @@ TEST(EncodePod, LetsTheKubeletStartTheTrainerAgain) {
   EXPECT_FALSE(pod_of(job, input)["spec"]["containers"][0].contains("restartPolicyRules"));
 }
 
-// They outlive the process, not the pod.
+TEST(EncodePod, HasMemoryForCopiesOfNeighborsWhereTheyAreWanted) {
+  PodInput input = first_pod();
+  input.workers = 2;
+  PipelineJob job = plain();
+  const std::string hash = template_hash(job);
+  job.spec.neighbor_copies = NeighborCopies::kOn;
+  EXPECT_NE(template_hash(job), hash);
+  json trainer = pod_of(job, input)["spec"]["containers"][0];
+  EXPECT_EQ(by_name(trainer["env"], "WEIR_RECOVERY_EVERY")["value"], "4");
+  EXPECT_EQ(by_name(trainer["env"], "WEIR_RECOVERY_COPIES")["value"], "On");
+  job.spec.restart_scope = RestartScope::kJob;
+  EXPECT_EQ(pod_of(job, input).dump().find("recovery"), std::string::npos) << "no pod stays";
+  job = plain();
+  job.spec.neighbor_copies = NeighborCopies::kOff;
+  EXPECT_EQ(pod_of(job, input).dump().find("recovery"), std::string::npos);
+  input.final_exit_codes = {0};
+  trainer = pod_of(job, input)["spec"]["containers"][0];
+  EXPECT_EQ(by_name(trainer["env"], "WEIR_RECOVERY_COPIES")["value"], "Off");
+}
+
+// Snapshots outlive the process, not the pod.
 TEST(EncodePod, HasMemoryForSnapshotsWhereTheTrainerIsStartedAgain) {
   PodInput input = first_pod();
   EXPECT_EQ(pod_of(plain(), input).dump().find("recovery"), std::string::npos);

@@ -45,6 +45,8 @@ TEST(Refuse, NamesFieldAndValueOfWhatIsNotBuilt) {
       {[](JobSpec& s) { s.network_interface = "ib0"; }, "NotImplemented", "network.interface: ib0"},
       {[](JobSpec& s) { s.restart_scope = "Node"; }, "NotImplemented",
        "failurePolicy.restartScope: Node"},
+      {[](JobSpec& s) { s.neighbor_copies = "Disk"; }, "NotImplemented",
+       "recovery.neighborCopies: Disk"},
       {[](JobSpec& s) { s.failure_rules.push_back({.name = "r", .action = "Page"}); },
        "NotImplemented", "failurePolicy.rules[r].action: Page"},
       {[](JobSpec& s) { s.failure_rules.push_back({.name = "r", .action = "Restart"}); },
