@@ -93,7 +93,10 @@ engine::Statistics statistics() {
                       .iteration_seconds = 0.25,
                       .samples = 80},
                      128);
-  return recorder.read();
+  engine::Statistics all = recorder.read();
+  all.copied_bytes = 900;
+  all.copy_step = 7;
+  return all;
 }
 
 transport::LinkReport link() {

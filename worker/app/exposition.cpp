@@ -124,6 +124,15 @@ void add_process(Builder& out, const WorkerLabels& labels, const Statistics& s) 
     out.gauge("weir_checkpoint_last_step", "last complete checkpoint, once there is one",
               static_cast<double>(s.checkpoint_step));
   }
+  if (s.copied_bytes >= 0) {
+    out.counter("weir_recovery_copy_bytes_total",
+                "bytes of a neighbor's state that this worker has fetched",
+                static_cast<double>(s.copied_bytes));
+  }
+  if (s.copy_step >= 0) {
+    out.gauge("weir_recovery_copy_step", "newest copy of a neighbor's state that this worker keeps",
+              static_cast<double>(s.copy_step));
+  }
   out.counter("weir_rejoins_total", "generations that this worker joined after its first",
               static_cast<double>(s.rejoins));
 }

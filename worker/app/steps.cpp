@@ -391,9 +391,14 @@ Outcome make_engine(State& state) {
                             .emulated = o.emulated(),
                             .threads = state.device->threads()};
   state.endpoint->collect([labels, engine = state.engine.get(), device = state.device.get(),
-                           dropped = &state.log_dropped] {
-    return worker_families(labels, engine->statistics(), engine->links(),
-                           device->memory_free_bytes(), dropped->load());
+                           snapshots = state.snapshots.get(), dropped = &state.log_dropped] {
+    engine::Statistics statistics = engine->statistics();
+    if (snapshots != nullptr) {
+      statistics.copied_bytes = snapshots->copied_bytes();
+      statistics.copy_step = snapshots->copy_step();
+    }
+    return worker_families(labels, statistics, engine->links(), device->memory_free_bytes(),
+                           dropped->load());
   });
   return std::nullopt;
 }

@@ -120,6 +120,8 @@ struct Statistics {
   SaveHistogram save{0.05, 2};  // from the copy until this rank's files are on disk
   std::int64_t checkpoint_step = -1;     // of the last complete checkpoint; -1 = unknown
   std::int64_t checkpoint_failures = 0;  // failed saves of the job
+  // The copies that this rank keeps for a neighbor, set by the worker. -1: none are kept.
+  std::int64_t copied_bytes = -1, copy_step = -1;
 };
 
 // One step of a rank.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What lost workers cost a job that saves no checkpoint: of two replicas of two stages nothing, as long as another worker holds the same layers; of one
-replica a few steps, which all do again from copies in memory."""
+replica a few steps, which all do again from copies in memory, of a neighbor where a pod is gone."""
 import collections
 import json
 import time
@@ -146,6 +146,23 @@ def test_a_killed_worker_without_a_peer_costs_a_few_steps(namespace):
 
 def test_a_killed_coordinator_without_a_peer_costs_a_few_steps(namespace):
     return few_are_done_again(namespace, "coordinator killed", kill(namespace, (0, 0), name=ALONE))
+
+
+def delete_pod(namespace, place):
+    def copied():
+        return "with copies on neighbors" in lab.job(namespace, ALONE)["status"].get("recovery", {}).get("copies", "")
+    step = lab.reported_step(namespace, ALONE)
+    lab.wait_until("copies after the last loss", lambda: copied() and lab.reported_step(namespace, ALONE) >= step + 4 * MOST_LOST, LONGEST)
+    pod = ranks(namespace, ALONE)[place]
+    return lambda: lab.kubectl("-n", namespace, "delete", "pod", pod, "--grace-period=0", "--force")
+
+
+def test_a_deleted_pod_without_a_peer_costs_a_few_steps(namespace):
+    return few_are_done_again(namespace, "pod deleted", delete_pod(namespace, (0, 1)))
+
+
+def test_a_deleted_coordinator_without_a_peer_costs_a_few_steps(namespace):
+    return few_are_done_again(namespace, "coordinator's pod deleted", delete_pod(namespace, (0, 0)))
 
 
 def test_all_processes_killed_cost_a_few_steps(namespace):
