@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
+#include <future>
 #include <memory>
 #include <new>
 #include <utility>
@@ -24,8 +26,16 @@ using nlohmann::json;
 
 constexpr const char* kInLog = "snapshots";
 constexpr const char* kHistories = "histories.json";
-constexpr const char* kCopies = "copies";              // folder
-constexpr auto kCopyLimit = std::chrono::minutes(10);  // of a fetch, pauses included
+constexpr const char* kCopies = "copies";  // folder
+constexpr auto kLastTasks = std::chrono::seconds(1);
+constexpr auto kCopyLimit = std::chrono::minutes(30);  // of a fetch, pauses included
+
+// Processor time of this thread. On a busy machine the time of day would count the work of others.
+double thread_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
 
 // The size of a file with the values and moments.
 std::int64_t bytes_of(stage::Stage& stage) {
@@ -53,9 +63,16 @@ Snapshots::Snapshots(const std::string& folder, const std::string& owner, const 
 
 Snapshots::~Snapshots() {
   stop_copy_.request_stop();
-  const std::lock_guard lock(offer_mutex_);
-  closed_ = true;
-  if (wire_.exchange != nullptr) wire_.exchange->withdraw_copy();
+  {
+    const std::lock_guard lock(offer_mutex_);
+    closed_ = true;
+    if (wire_.exchange != nullptr) wire_.exchange->withdraw_copy();
+  }
+  // A successor need not find what is forgotten.
+  for (checkpoint::Writer* const one : {&writer_, &copier_}) {
+    const auto done = std::make_shared<std::promise<void>>();
+    if (one->post([done] { done->set_value(); })) done->get_future().wait_for(kLastTasks);
+  }
 }
 
 void Snapshots::read_histories() {
@@ -230,7 +247,6 @@ void Snapshots::copy(const protocol::Save& order, bool beside) {
 
 Status Snapshots::fetch(const CopyOrder& order) {
   const auto& files = order.source.files;
-  const SteadyTime since = SystemClock().now();
   std::vector<std::unique_ptr<std::byte[]>> memory;
   transport::StateRequest request{
       .from = {.ip = order.source.ip, .data_port = order.source.data_port}, .layers = {}};
@@ -243,9 +259,9 @@ Status Snapshots::fetch(const CopyOrder& order) {
       request.layers.push_back({.layer = order.source.first_layer + static_cast<int>(i),
                                 .parts = {{memory.back().get(), size}}});
     }
-    WEIR_TRY(bytes, wire_.exchange->fetch(order.key, {request}, since + kCopyLimit, order.stop));
-    const double fetched = to_seconds(SystemClock().now() - since);
-    const SteadyTime begun = SystemClock().now();
+    WEIR_TRY(bytes, wire_.exchange->fetch(order.key, {request}, SystemClock().now() + kCopyLimit,
+                                          order.stop));
+    const double begun = thread_seconds();
     const std::string folder =
         checkpoint::join(copies_.folder(), checkpoint::unfinished_name(order.step));
     WEIR_OK(copies_.disk().make_folder(folder));
@@ -260,8 +276,8 @@ Status Snapshots::fetch(const CopyOrder& order) {
       entries.push_back({.name = name, .bytes = files[i].bytes, .sha256 = files[i].sha256});
     }
     WEIR_OK(copies_.disk().sync_folder(folder));
-    const double busy =
-        fetched / (1 + transport::kCopyPauses) + to_seconds(SystemClock().now() - begun);
+    // The fetch hashes and copies as much, on both sides.
+    const double busy = 3 * (thread_seconds() - begun);
     const int last = order.source.first_layer + static_cast<int>(files.size()) - 1;
     return copies_.keep({.step = order.step, .layers = {order.source.first_layer, last}},
                         std::move(entries), [&] {
