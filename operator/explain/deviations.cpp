@@ -38,72 +38,99 @@ std::string stages_on(const schedule::Plan& plan, const std::set<std::string>& n
   return (stages.size() == 1 ? "stage " : "stages ") + joined(stages, ", ");
 }
 
-// Slow links that have one thing in common: a port of `node`, or a pair of nodes.
-Deviation of_links(const Observed& observed, const std::set<NodePair>& links,
-                   const std::string& node) {
-  Deviation deviation;
-  const NodePair* worst = nullptr;
-  double worst_share = 1;
-  std::set<std::string> ends;
-  for (const NodePair& nodes : links) {
+// A link that is slower than usual for messages between stages, for sums over replicas, or both.
+struct SlowLink {
+  std::optional<Conditions::Link> usual_link;
+  std::optional<double> usual_sums;
+  double now = 0, usual = 0;  // bytes per second, of the use that has lost more
+  bool untimed = false;
+};
+using SlowLinks = std::map<NodePair, SlowLink>;
+
+SlowLinks slow_links_of(const Observed& observed) {
+  SlowLinks slow;
+  for (const NodePair& nodes : observed.slow) {
     const auto now = observed.now.links.find(nodes);
+    const auto usual = observed.usual.find(nodes);
+    if (now == observed.now.links.end() || usual == observed.usual.end()) continue;
     const double rate = now->second.bytes_per_second;
-    const double usual = observed.usual.at(nodes).rate;
-    deviation.links[nodes] = now->second;
-    deviation.links[nodes].bytes_per_second = std::max(rate, usual);
-    ends.insert({nodes.first, nodes.second});
-    if (worst != nullptr && rate / usual >= worst_share) continue;
-    worst = &nodes;
-    worst_share = rate / usual;
+    if (rate <= 0 || usual->second.rate <= rate) continue;
+    SlowLink& link = slow[nodes];
+    link.usual_link = now->second;
+    link.usual_link->bytes_per_second = link.usual = usual->second.rate;
+    link.now = rate;
+    link.untimed = usual->second.untimed;
   }
-  const auto& usual = observed.usual.at(*worst);
-  const std::string rates =
-      rates_text(observed.now.links.at(*worst).bytes_per_second, usual.rate, usual.untimed);
+  for (const auto& sums : observed.sum_links) {
+    const NodePair nodes{sums.from_node, sums.to_node};
+    const auto now = observed.now.sum_links.find(nodes);
+    if (now == observed.now.sum_links.end() || now->second <= 0) continue;
+    if (now->second > kSlowSums * sums.baseline) continue;
+    SlowLink& link = slow[nodes];
+    link.usual_sums = sums.baseline;
+    if (link.now > 0 && link.now / link.usual <= now->second / sums.baseline) continue;
+    link.now = now->second;
+    link.usual = sums.baseline;
+    link.untimed = false;
+  }
+  return slow;
+}
+
+// Slow links that have one thing in common: a port of `node`, or a pair of nodes.
+Deviation of_links(const schedule::Plan& plan, const SlowLinks& links, const std::string& node) {
+  Deviation deviation;
+  const SlowLink* worst = &links.begin()->second;
+  bool sums_only = true;
+  std::set<std::string> ends;
+  for (const auto& [nodes, link] : links) {
+    if (link.usual_link) deviation.links[nodes] = *link.usual_link;
+    if (link.usual_sums) deviation.sum_links[nodes] = *link.usual_sums;
+    sums_only = sums_only && !link.usual_link;
+    ends.insert({nodes.first, nodes.second});
+    if (link.now / link.usual < worst->now / worst->usual) worst = &link;
+  }
+  const std::string rates = rates_text(worst->now, worst->usual, worst->untimed);
   if (!node.empty()) {
     deviation.kind = Kind::kPort;
     deviation.place = node;
     ends.erase(node);
-    deviation.text = "port of node " + node + " (" + stages_on(observed.plan, {node}) +
-                     "; its links to " + joined(ends, ", ") + "): " + rates;
+    deviation.text = "port of node " + node + " (" + stages_on(plan, {node}) + "; its links to " +
+                     joined(ends, ", ") + "): " + rates;
     return deviation;
   }
   const bool both = links.size() > 1;
-  const auto& [from, to] = *links.begin();
+  const auto& [from, to] = links.begin()->first;
+  deviation.kind = sums_only ? Kind::kSums : Kind::kLink;
   deviation.place = from + (both ? " <-> " : " -> ") + to;
-  deviation.text = "link " + deviation.place + " (" + stages_on(observed.plan, {from, to}) +
-                   (both ? "; both directions" : "") + "): " + rates;
+  deviation.text = sums_only ? "sums over replicas on link " + deviation.place + ": " + rates
+                             : "link " + deviation.place + " (" + stages_on(plan, {from, to}) +
+                                   (both ? "; both directions" : "") + "): " + rates;
   return deviation;
 }
 
 // A port explains the slow links to more than one other node. Those of the node with most of them
 // come first.
 std::vector<Deviation> links_of(const Observed& observed) {
-  std::set<NodePair> left;
-  for (const NodePair& nodes : observed.slow) {
-    const auto usual = observed.usual.find(nodes);
-    const bool known = observed.now.links.contains(nodes) && usual != observed.usual.end() &&
-                       usual->second.rate > 0;
-    if (known) left.insert(nodes);
-  }
+  SlowLinks left = slow_links_of(observed);
   std::vector<Deviation> found;
   while (!left.empty()) {
     std::map<std::string, std::set<std::string>> peers;
-    for (const auto& [from, to] : left) {
-      peers[from].insert(to);
-      peers[to].insert(from);
+    for (const auto& [nodes, link] : left) {
+      peers[nodes.first].insert(nodes.second);
+      peers[nodes.second].insert(nodes.first);
     }
     const auto most =
         std::ranges::max_element(peers, {}, [](const auto& entry) { return entry.second.size(); });
     const bool port = most->second.size() > 1;
-    const NodePair first = *left.begin();
-    std::set<NodePair> own;
-    for (const NodePair& nodes : left) {
+    const NodePair first = left.begin()->first;
+    SlowLinks own;
+    for (const auto& [nodes, link] : left) {
       const bool same = nodes == first || nodes == NodePair{first.second, first.first};
       const bool joins = nodes.first == most->first || nodes.second == most->first;
-      if (port ? joins : same) own.insert(nodes);
+      if (port ? joins : same) own[nodes] = link;
     }
-    for (const NodePair& nodes : own) left.erase(nodes);
-    found.push_back(of_links(observed, own, port ? most->first : ""));
+    for (const auto& [nodes, link] : own) left.erase(nodes);
+    found.push_back(of_links(observed.plan, own, port ? most->first : ""));
   }
   return found;
 }
@@ -241,26 +268,6 @@ std::vector<Deviation> slow_devices(const Observed& observed, const DeviceHistor
   return found;
 }
 
-std::vector<Deviation> slow_sums(const Observed& observed) {
-  Deviation slower{.kind = Kind::kSums, .place = {}, .text = {}};
-  double worst = kSlowSums;
-  for (const auto& link : observed.sum_links) {
-    const NodePair nodes{link.from_node, link.to_node};
-    const auto now = observed.now.sum_links.find(nodes);
-    if (now == observed.now.sum_links.end() || now->second <= 0 || link.baseline <= 0) continue;
-    const double share = now->second / link.baseline;
-    if (share > kSlowSums) continue;
-    slower.sum_links[nodes] = link.baseline;
-    if (share > worst) continue;
-    worst = share;
-    slower.place = nodes.first + " -> " + nodes.second;
-    slower.text = "sums over replicas on link " + slower.place + ": " +
-                  rates_text(now->second, link.baseline, false);
-  }
-  if (slower.place.empty()) return {};
-  return {slower};
-}
-
 // Seconds of pauses by rank, over what all ranks have between their ops.
 std::vector<double> pauses_of(const Observed& observed) {
   std::vector<double> others;
@@ -331,8 +338,7 @@ Conditions with_pauses(const Observed& observed) {
 
 std::vector<Deviation> deviations_of(const Observed& observed, const DeviceHistory& history) {
   std::vector<Deviation> all = links_of(observed);
-  for (const auto& more :
-       {slow_devices(observed, history), slow_sums(observed), pauses_and_data(observed)}) {
+  for (const auto& more : {slow_devices(observed, history), pauses_and_data(observed)}) {
     all.insert(all.end(), more.begin(), more.end());
   }
   return all;

@@ -13,6 +13,8 @@ constexpr double kAlike = 0.03;         // ratio of two speeds that count as one
 constexpr double kUsualQuantile = 0.1;  // of slowness, so that most of a day may be slow
 constexpr int kFullWindow = 63;         // of 64 steps of a segment one may not count
 
+constexpr int kSteadySteps = 8;  // whose mean hardly scatters
+
 // Whether the segment is the one of that stretch, some steps later.
 bool goes_on(const DeviceHistory::Stretch& stretch, const Span& segment) {
   if (stretch.revision != segment.revision) return false;
@@ -53,7 +55,9 @@ void remember(DeviceHistory& history, const std::map<std::string, Slowness>& dev
       newest.steps +=
           static_cast<double>(std::max<std::int64_t>(0, fresh.last_step - newest.last_step));
       newest.last_step = fresh.last_step;
-      newest.slowness = slowness;
+      // A mean that rises may hold the first steps of what comes next.
+      const bool quicker = sum(slowness) < sum(newest.slowness);
+      if (quicker || segment.steps < kSteadySteps) newest.slowness = slowness;
     } else if (!seen.empty() && alike(seen.back().slowness, slowness)) {
       fresh.slowness = mean_of(seen.back(), fresh);
       fresh.steps += seen.back().steps;

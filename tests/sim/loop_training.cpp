@@ -182,6 +182,12 @@ void SimulatedWorkers::tell(int p, const schedule::Plan& plan,
     protocol::StageStatus status{.epoch = plan.revision, .replica = p, .stage = s};
     status.forward_seconds = micro_batches * to_seconds(stage.forward);
     status.backward_seconds = micro_batches * to_seconds(stage.backward);
+    if (shape_.tells_parts) {
+      auto& parts = status.parts.emplace();
+      using protocol::StepPart;
+      parts.seconds[static_cast<std::size_t>(StepPart::kForward)] = status.forward_seconds;
+      parts.seconds[static_cast<std::size_t>(StepPart::kBackward)] = status.backward_seconds;
+    }
     const auto send = [&](bool forward, int boundary) {
       const double busy =
           micro_batches * to_seconds(model.forward[static_cast<std::size_t>(boundary)].transfer);

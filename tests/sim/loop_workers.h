@@ -34,6 +34,7 @@ struct JobShape {
   int micro_batch_size = 4;
   double node_rate = 1.2e7;       // bytes per second, free
   std::int64_t memory_bytes = 0;  // of a device; 0: not limited
+  bool tells_parts = false;       // of steps: the times of ops alone
 };
 constexpr std::int64_t kOutputBytes = 30'720;      // of a layer, per sample
 constexpr std::int64_t kStashBytes = 1'000'000;    // likewise
