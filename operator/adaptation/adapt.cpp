@@ -84,7 +84,8 @@ Answer ask_retune(Evaluation& evaluation) {
   if (!decision.candidates.empty()) {
     const bool enabled = facts.spec.adaptation.retune.enabled;
     evaluation.tick.memory.order = {facts.plan->revision, decision.best, decision.gain,
-                                    enabled ? decision.answer : "no: adaptation.retune is off"};
+                                    enabled ? decision.answer : "no: adaptation.retune is off",
+                                    decision.change.has_value()};
   }
   show_bound(evaluation, input.settings.splits);
   if (!evaluation.decision.change) return {.proposal = std::nullopt, .last = !fresh};
@@ -143,7 +144,8 @@ Answer ask_repartition(Evaluation& evaluation) {
   auto answer = repartition::propose(facts, costing, moment_of(facts, memory), evaluation.asked,
                                      memory.repartition);
   const auto& candidate = memory.repartition.candidate;
-  memory.cut = {facts.plan->revision, candidate ? candidate->what : "", answer.gain, answer.answer};
+  memory.cut = {facts.plan->revision, candidate ? candidate->what : "", answer.gain, answer.answer,
+                answer.proposal.has_value()};
   return {std::move(answer.proposal), answer.enough};
 }
 

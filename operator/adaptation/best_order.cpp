@@ -51,7 +51,8 @@ std::optional<gate::Considered> best_order(const facts::Facts& facts, const plan
   const auto tuned = retune::tune(retune::input_of(facts, model, costing), {});
   const retune::Decision& decision = tuned.decision;
   if (decision.candidates.empty()) return std::nullopt;
-  return gate::Considered{facts.plan->revision, decision.best, decision.gain, decision.answer};
+  return gate::Considered{facts.plan->revision, decision.best, decision.gain, decision.answer,
+                          false};
 }
 
 }  // namespace weir::adaptation

@@ -74,9 +74,7 @@ Lines cause_lines(const JobView& job) {
   const double step = step_of(job);
   if (!(step > 0)) return {};
   if (performance.cause.empty()) {
-    return paragraph("Main cause    ",
-                     "none: nothing differs from what is usual by more than 2 % "
-                     "of a step");
+    return paragraph("Main cause    ", "none is certain: nothing that costs 2 % of a step is seen");
   }
   const double costs = value_of(performance.cause_seconds);
   Lines lines =

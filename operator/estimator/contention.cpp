@@ -154,6 +154,15 @@ std::set<NodePair> slow_links(const ContentionState& state, const SegmentRates& 
   return slow;
 }
 
+bool may_be_slow(const SegmentRates& segment, const UsualRates& usual) {
+  return std::ranges::any_of(segment.links, [&](const auto& entry) {
+    const auto& [nodes, link] = entry;
+    const auto known = usual.find(nodes);
+    return known != usual.end() && timed(link) && link.timed < kLeastTransfers &&
+           link.rate <= kSlowShare * known->second.rate;
+  });
+}
+
 void evaluate(ContentionState& state, const SegmentRates& segment, const UsualRates& usual,
               const Saving& saving, SystemTime now) {
   state.evaluated = now;

@@ -79,6 +79,10 @@ using UsualRates = std::map<NodePair, UsualRate>;
 std::set<NodePair> slow_links(const ContentionState& state, const SegmentRates& segment,
                               const UsualRates& usual);
 
+// Whether a link looks slow, but too few of its messages were timed to be certain. The segment is
+// young then.
+bool may_be_slow(const SegmentRates& segment, const UsualRates& usual);
+
 // Evaluates once with the report that came at `now`. A link is contended if it was slow at a cost
 // of 1 % of the step and two standard errors, in two evaluations at least 10 s apart. That ends
 // when it is back at 0.9 of the usual rate, or fewer than half of its messages were timed, or the

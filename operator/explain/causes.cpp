@@ -42,9 +42,9 @@ std::optional<Cause> schedule_itself(const CauseInput& input) {
   return Cause{.kind = order ? Kind::kOrder : Kind::kFill,
                .place = {},
                .text = order ? "the schedule itself: another order of the same ops could hide more"
-                             : "the schedule itself: filling and draining the pipeline, with " +
-                                   std::to_string(input.micro_batches) +
-                                   " micro-batches a step in any order",
+                             : "the schedule itself: filling and draining the pipeline, which no "
+                               "order of " +
+                                   std::to_string(input.micro_batches) + " micro-batches avoids",
                .seconds = seconds};
 }
 
@@ -90,7 +90,7 @@ Causes causes_of(const CauseInput& input, const StepOf& step_of) {
   if (main < all.size()) {
     causes.main = std::move(all[main]);
     all.erase(all.begin() + static_cast<std::ptrdiff_t>(main));
-  } else {
+  } else if (!input.unsure) {
     causes.main = schedule_itself(input);
   }
   std::ranges::stable_sort(all, std::greater{}, &Cause::seconds);

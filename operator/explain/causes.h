@@ -39,6 +39,7 @@ struct CauseInput {
   double order_seconds = 0;                 // what this order does not hide
   double fill_seconds = 0;                  // filling and draining the pipeline
   int micro_batches = 1;
+  bool unsure = false;  // something may deviate: then the schedule itself is not named
   std::optional<Named> before = {};
 };
 

@@ -15,16 +15,17 @@ constexpr double kWorthALine = 0.005;  // of a step
 constexpr std::size_t kMostRemedies = 6;
 
 // The operator does this about a change that a tier knows.
-std::string answer_of(api::AdaptationMode mode, const std::string& answer) {
+std::string answer_of(api::AdaptationMode mode, bool acts, const std::string& answer) {
   switch (mode) {
     case api::AdaptationMode::kOff:
       return "no: adaptation is off";
     case api::AdaptationMode::kObserve:
-      return "only proposes it: adaptation.mode is Observe";
+      if (acts) return "operator: only proposes it (adaptation.mode is Observe)";
+      break;
     case api::AdaptationMode::kAuto:
-      return "operator: " + answer;
+      break;
   }
-  return answer;
+  return "operator: " + answer;
 }
 
 // A cause that somebody outside of the job can take away.
@@ -71,7 +72,7 @@ Remedy cut_of(const RemedyInput& input) {
   if (input.cut && !input.cut->what.empty()) {
     return {.text = input.cut->what,
             .saves_seconds = saved_by(input.cut->gain, input.step_seconds),
-            .answer = answer_of(input.mode, input.cut->answer)};
+            .answer = answer_of(input.mode, input.cut->acts, input.cut->answer)};
   }
   const double saves = input.prospects.even_cut_saves;
   const double gain = input.step_seconds / (input.step_seconds - saves) - 1;
@@ -83,7 +84,7 @@ Remedy cut_of(const RemedyInput& input) {
   }
   return {.text = "an even cut of the layers, at best",
           .saves_seconds = saves,
-          .answer = answer_of(input.mode, answer)};
+          .answer = answer_of(input.mode, false, answer)};
 }
 
 }  // namespace
@@ -121,7 +122,7 @@ std::vector<Remedy> remedies_of(const RemedyInput& input) {
   if (input.order && !input.order->what.empty()) {
     all.push_back({.text = "order " + input.order->what,
                    .saves_seconds = saved_by(input.order->gain, input.step_seconds),
-                   .answer = answer_of(input.mode, input.order->answer)});
+                   .answer = answer_of(input.mode, input.order->acts, input.order->answer)});
   }
   if (input.causes.main) {
     if (auto remedy = without_cause(*input.causes.main)) all.push_back(*std::move(remedy));
@@ -130,8 +131,8 @@ std::vector<Remedy> remedies_of(const RemedyInput& input) {
     if (auto remedy = without_cause(cause)) all.push_back(*std::move(remedy));
   }
   all.push_back(cut_of(input));
-  all.push_back({.text = "twice the samples a step (batch.globalBatchSize " +
-                         std::to_string(2 * input.global_batch) + "), for half of them",
+  all.push_back({.text = "batch.globalBatchSize " + std::to_string(2 * input.global_batch) +
+                         ", half of such a step",
                  .saves_seconds = input.prospects.twice_saves,
                  .answer = "no: it changes what is trained"});
   std::erase_if(all, [&](const Remedy& remedy) {

@@ -27,6 +27,7 @@ struct Offer {
   std::string what;
   double gain = 0;     // of throughput
   std::string answer;  // of the gate
+  bool acts = false;   // the gate lets it pass
 };
 
 struct Remedy {

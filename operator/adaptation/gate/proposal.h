@@ -45,6 +45,7 @@ struct Considered {
   std::string what;    // "" = none is better than the plan in force
   double gain = 0;     // of throughput
   std::string answer;  // of the gate
+  bool acts = false;   // the gate lets it pass
 };
 
 }  // namespace weir::gate

@@ -129,7 +129,7 @@ def test_a_viewer_changes_nothing(namespace):
 def test_why_names_the_link_that_a_tenant_takes_and_plan_what_the_change_brought(namespace):
     stages = lab.stage_pods(namespace, lab.job(namespace, "gpt"))
     lab.share_link("60mbit", stages[1], stages[2])   # 123 kB take 17 ms, a backward 20 ms
-    why = lab.wait_until("why names the link", lambda: shows("why", "Main cause    link ", "at its usual rate", "last proposal"), 120,
+    why = lab.wait_until("why names the link", lambda: shows("why", "bit/s, usually", "at its usual rate", "last proposal"), 120,
                          interval=2, show=lambda: weir("view", "why", "gpt"))
     check(stages[1][0] in why and stages[2][0] in why, why)
     lab.kubectl("-n", namespace, "patch", "ppj", "gpt", "--type=merge", "-p", '{"spec":{"adaptation":{"mode":"Auto"}}}')

@@ -175,7 +175,8 @@ TEST(Views, WhyShowsWhereAStepGoes) {
                                   "  Newer                                       4.5    0.3\n"
                                   "  not explained                              -2.5   -0.2\n"
                                   "  a step                                   1511.0  100.0\n"));
-  EXPECT_THAT(why(job), HasSubstr("Main cause    none: nothing differs from what is usual"));
+  EXPECT_THAT(why(job),
+              HasSubstr("Main cause    none is certain: nothing that costs 2 % of a step is seen"));
   EXPECT_THAT(why(job), Not(HasSubstr("Not known")));
 
   job["status"]["performance"]["slowestNode"] = std::string(200, 'n');

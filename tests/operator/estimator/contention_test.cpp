@@ -107,6 +107,19 @@ TEST(Contention, NeedsFortyTimedMessagesAndHalfOfAll) {
   EXPECT_EQ(network.network(), NetworkState::kHealthy) << "most came in one piece";
 }
 
+TEST(Contention, MayBeWhereTooFewMessagesWereTimed) {
+  const UsualRates usual{{kLink, {.rate = 4e8, .error = 0.01}}};
+  const auto may = [&](std::int64_t timed, double rate) {
+    const SegmentRate link{.timed = timed, .transfers = timed + 3, .rate = rate, .error = 0.01};
+    return may_be_slow({.revision = 1, .first_step = 1, .steps = 4, .links = {{kLink, link}}},
+                       usual);
+  };
+  EXPECT_TRUE(may(39, 4e6));
+  EXPECT_FALSE(may(40, 4e6)) << "this is certain";
+  EXPECT_FALSE(may(39, 3.5e8));
+  EXPECT_FALSE(may(2, 4e6)) << "most arrived in one piece";
+}
+
 TEST(Contention, NeedsCertainty) {
   Network network;
   network.report(4e8);

@@ -146,6 +146,7 @@ struct World {
                      .step_seconds = observed.step_seconds,
                      .step_error = error * observed.step_seconds};
     input.before = named;
+    input.unsure = unsure;
     input.order_seconds = order_seconds;
     input.fill_seconds = fill_seconds;
     input.micro_batches = plan.micro_batches[0];
@@ -165,6 +166,7 @@ struct World {
   costing::Conditions truth;
   std::vector<double> pauses, data;  // of replica 0, by stage, seconds a step
   std::optional<Named> named;
+  bool unsure = false;
   double order_seconds = 0, fill_seconds = 0;
 };
 
@@ -269,10 +271,13 @@ TEST(Causes, NameTheScheduleItselfIfNothingDeviates) {
   EXPECT_EQ(world.explained(world).main->kind, Kind::kOrder);
   world.fill_seconds = 0.2;
   const Causes causes = world.explained(world);
-  EXPECT_EQ(causes.main->text,
-            "the schedule itself: filling and draining the pipeline, with 16 micro-batches a step "
-            "in any order");
+  EXPECT_EQ(
+      causes.main->text,
+      "the schedule itself: filling and draining the pipeline, which no order of 16 micro-batches "
+      "avoids");
   EXPECT_EQ(causes.main->seconds, 0.2);
+  world.unsure = true;
+  EXPECT_FALSE(world.explained(world).main);
 }
 
 TEST(Causes, TellWhatIsSeenButCostsNothing) {

@@ -30,8 +30,7 @@ TEST(Remedies, BestFirstWithTheAnswerOfTheOperator) {
             (std::vector<std::string>{
                 "link n1 <-> n2 at its usual rate: needs the other tenant",
                 "order k=2 caps 4,2 Hint: operator: waits: seen once, needs a second evaluation",
-                "twice the samples a step (batch.globalBatchSize 128), for half of them: no: it "
-                "changes what is trained",
+                "batch.globalBatchSize 128, half of such a step: no: it changes what is trained",
                 "an even cut of the layers, at best: operator: no, below regroup.minGainPercent "
                 "(10 %)"}));
   EXPECT_NEAR(remedies[1].saves_seconds, 0.3, 1e-9);
@@ -40,11 +39,15 @@ TEST(Remedies, BestFirstWithTheAnswerOfTheOperator) {
 TEST(Remedies, SayThatAdaptationIsOffOrOnlyProposes) {
   const Causes causes;
   RemedyInput input{.causes = causes, .step_seconds = 1.5};
-  input.cut = Offer{"4->3 stages", 0.5, "costs 3.0 s once"};
+  input.cut = Offer{"4->3 stages", 0.5, "costs 3.0 s once", true};
   EXPECT_EQ(told(remedies_of(input)).at(0), "4->3 stages: operator: costs 3.0 s once");
   input.mode = api::AdaptationMode::kObserve;
   EXPECT_EQ(told(remedies_of(input)).at(0),
-            "4->3 stages: only proposes it: adaptation.mode is Observe");
+            "4->3 stages: operator: only proposes it (adaptation.mode is Observe)");
+  input.cut->acts = false;
+  input.cut->answer = "below the least gain of 60.0 %";
+  EXPECT_EQ(told(remedies_of(input)).at(0),
+            "4->3 stages: operator: below the least gain of 60.0 %");
   input.mode = api::AdaptationMode::kOff;
   EXPECT_EQ(told(remedies_of(input)).at(0), "4->3 stages: no: adaptation is off");
 }

@@ -122,7 +122,8 @@ void explain_step(const Explained& segment, NetworkMemory& memory) {
                             .step_error = segment.evidence.step_error,
                             .order_seconds = memory.waterfall->of(explain::Line::kOrder),
                             .fill_seconds = memory.waterfall->of(explain::Line::kFillAndDrain),
-                            .micro_batches = facts::least_share(plan)};
+                            .micro_batches = facts::least_share(plan),
+                            .unsure = segment.links_unsure};
   if (memory.causes.main) {
     input.before = explain::Named{memory.causes.main->kind, memory.causes.main->place};
   }

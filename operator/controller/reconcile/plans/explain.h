@@ -17,6 +17,7 @@ struct Explained {  // of the plan in force; the facts have its report
   const costing::Evidence& evidence;
   const estimator::UsualRates& usual;
   const std::set<estimator::NodePair>& slow;
+  bool links_unsure = false;  // one may be slow
 };
 // If no replica tells the parts of its steps, nothing is known.
 void explain_step(const Explained& segment, NetworkMemory& memory);

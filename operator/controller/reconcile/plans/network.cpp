@@ -63,7 +63,8 @@ void judge_network(const View& view, Draft& draft, estimator::Estimates& estimat
       const auto evidence = costing::evidence_of(facts, &*model, *view.plan);
       const Cost cost = cost_of(facts, *model, evidence.conditions, slow, segment, usual);
       estimator::evaluate(network.contention, segment, usual, cost.saving, report->received);
-      explain_step({facts, *model, evidence, usual, slow}, network);
+      explain_step({facts, *model, evidence, usual, slow, estimator::may_be_slow(segment, usual)},
+                   network);
       network.cost_seconds = cost.seconds;
       network.cost_part = cost.saving.part;
       network.usual = std::move(usual);

@@ -14,7 +14,7 @@ constexpr int kDigits = 4;  // of seconds
 // Offers of tiers that were found for the plan in force.
 std::optional<explain::Offer> offer_of(const gate::Considered& found, const View& view) {
   if (found.revision != view.plan->revision) return std::nullopt;
-  return explain::Offer{found.what, found.gain, found.answer};
+  return explain::Offer{found.what, found.gain, found.answer, found.acts};
 }
 
 void show_causes(const View& view, const Draft& draft, api::Performance& performance) {
