@@ -81,6 +81,9 @@ TEST(PartsOfSteps, TellAWaitForASlowLinkFromALateSender) {
 
   EXPECT_GT(part_of(text, "forward_link"), 2 * part_of(text, "forward_late"));
   EXPECT_GT(part_of(text, "forward_link"), 0.5);
+  const double fill = metric(text, {"weir_step_fill_seconds_total"}).value_or(-1);
+  EXPECT_GT(fill, 0);
+  EXPECT_LT(fill, 0.5 * part_of(text, "forward_link")) << "one message and the header of eight";
 }
 
 TEST(PartsOfSteps, OfARankAddUpToTheTimeThatPasses) {

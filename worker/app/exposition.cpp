@@ -168,6 +168,10 @@ void add_stage(Builder& out, const Statistics& s) {
   for (std::size_t i = 0; i < protocol::kStepParts; ++i) {
     out.add(s.part_seconds[i], {{"stage", stage}, {"part", protocol::kStepPartNames[i]}});
   }
+  out.begin("weir_step_fill_seconds_total",
+            "waits for the first micro-batch of a step, in both directions, and for its header",
+            Type::kCounter);
+  out.add(s.fill_seconds, {{"stage", stage}});
   out.gauge("weir_inflight_peak", "most micro-batches in flight since the stage was built",
             s.in_flight_peak, {{"stage", stage}});
   out.gauge("weir_activation_bytes_peak",

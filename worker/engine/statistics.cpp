@@ -99,6 +99,11 @@ void Recorder::booked(protocol::StepPart part, nanoseconds took) {
   if (for_replicas) statistics_.sync_seconds += to_seconds(took);
 }
 
+void Recorder::filled(nanoseconds took) {
+  const std::lock_guard lock(mutex_);
+  statistics_.fill_seconds += to_seconds(took);
+}
+
 void GroupSizes::add(std::size_t members) {
   std::size_t i = 0;
   while (i < kBounds.size() && members > static_cast<std::size_t>(kBounds[i])) ++i;

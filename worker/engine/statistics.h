@@ -97,7 +97,8 @@ struct Statistics {
   double seconds_of(protocol::StepPart part) const {
     return part_seconds[static_cast<std::size_t>(part)];
   }
-  double sync_seconds = 0;                   // time waiting for the other replicas, of all stages
+  double fill_seconds = 0;  // waits for the first micro-batch, both ways, and for headers of steps
+  double sync_seconds = 0;  // time waiting for the other replicas, of all stages
   std::int64_t sync_rounds = 0;              // steps synchronised with other replicas
   std::array<SyncTotals, 3> sync_by_kind{};  // the two fields above, by SyncKind
   GroupSizes group_sizes;                    // Partial
@@ -166,6 +167,7 @@ class Recorder {
   void weights_done(std::chrono::nanoseconds took);
   void optimizer_done(std::chrono::nanoseconds took);
   void booked(protocol::StepPart part, std::chrono::nanoseconds took);
+  void filled(std::chrono::nanoseconds took);  // while the pipeline filled or drained
   // Counts a step synchronised with all replicas, or with a group, after `waited`.
   void synchronized(const transport::CollectiveCounters& counters, std::chrono::nanoseconds waited);
   void averaged(std::chrono::nanoseconds waited, std::size_t members, double staleness,

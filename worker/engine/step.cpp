@@ -122,7 +122,8 @@ class Runner {
   }
 
   Status execute(const Op& op) {
-    settle(op.kind == OpKind::kForward);
+    const nanoseconds waited = settle(op.kind == OpKind::kForward);
+    if (op.micro_batch == 0) parts_.recorder.filled(waited);
     watch().lap(StepPart::kOther);
     const SteadyTime start = watch().last();
     if (!first_start_) first_start_ = start;
@@ -278,9 +279,9 @@ class Runner {
   }
 
   // Ends the wait before an op.
-  void settle(bool forward) {
-    watch().settle(forward,
-                   parts_.links.input_transfer(forward ? Channel::kForward : Channel::kBackward));
+  nanoseconds settle(bool forward) {
+    return watch().settle(
+        forward, parts_.links.input_transfer(forward ? Channel::kForward : Channel::kBackward));
   }
 
   // Waits until this rank has the gradients of this step.

@@ -47,11 +47,14 @@ class Stopwatch {
   }
   // transfer: of the input that this op, a forward or a backward, has waited for. A wait is late
   // until the link begins to carry the input, and other behind its end: the rank wakes up. With the
-  // input there, the op lacked room in its send window.
-  void settle(bool forward, const std::optional<transport::Transfer>& transfer) {
+  // input there, the op lacked room in its send window. Returns how long the wait was.
+  std::chrono::nanoseconds settle(bool forward,
+                                  const std::optional<transport::Transfer>& transfer) {
     const StepPart late = forward ? StepPart::kForwardLate : StepPart::kGradientLate;
     const StepPart link = forward ? StepPart::kForwardLink : StepPart::kGradientLink;
+    std::chrono::nanoseconds waited{0};
     for (const Piece& piece : pieces_) {
+      waited += piece.end - piece.begin;
       if (forward ? piece.had_activations : piece.had_gradients) {
         book(StepPart::kFullWait, piece.end - piece.begin);
         continue;
@@ -64,6 +67,7 @@ class Stopwatch {
       if (piece.end > ends) book(StepPart::kOther, piece.end - ends);
     }
     pieces_.clear();
+    return waited;
   }
 
   // Books what has run since `start` in the middle of another part, which goes on: letters may be

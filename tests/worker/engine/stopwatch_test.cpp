@@ -55,8 +55,8 @@ TEST_F(StopwatchTest, BooksAWaitByTheOpThatFollowsIt) {
     watch.lap(StepPart::kOther);
     clock.advance(4ms);
     watch.wait_lap(false, false);
-    watch.settle(forward, std::nullopt);
-    watch.settle(!forward, std::nullopt);  // nothing is left
+    EXPECT_EQ(watch.settle(forward, std::nullopt), 7ms);
+    EXPECT_EQ(watch.settle(!forward, std::nullopt), 0ms) << "nothing is left";
 
     const PartTimes times = watch.take();
     EXPECT_EQ(of(times, StepPart::kFullWait), forward ? 3ms : 0ms);
