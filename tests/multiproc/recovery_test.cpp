@@ -236,6 +236,18 @@ TEST(Recovery, GoesOnFromSnapshotsOfTheCutBefore) {
   EXPECT_LE(job.end().size(), 1U);
 }
 
+TEST(Recovery, OfALostPodGoesOnFromTheCopiesOfTheCutBefore) {
+  Job job;
+  ASSERT_TRUE(job.has_copies()) << job.workers()[0].errors();
+  job.change_cut({{0, 0}, {1, 5}, {6, 7}});
+  ASSERT_TRUE(job.trains()) << job.workers()[0].errors();
+  job.lose(1);
+  job.start_again({1});
+  ASSERT_TRUE(job.trains()) << job.workers()[0].errors() << job.workers()[1].errors();
+  EXPECT_LE(job.end().size(), 1U);
+  EXPECT_THAT(job.workers()[0].errors(), Not(HasSubstr("starts again at step 0")));
+}
+
 TEST(Recovery, WithADamagedSnapshotGoesOnFromItsCopy) {
   Job job;
   ASSERT_TRUE(job.has_copies()) << job.workers()[0].errors();

@@ -145,7 +145,8 @@ void Snapshots::take(stage::Stage& stage, schedule::LayerRange layers, std::int6
   remove_later(own_.forget([&](std::int64_t one) { return one < newest || one == step; }));
   const SteadyTime since = SystemClock().now();
   // Linux would grant more than there is and kill the process later.
-  const std::int64_t need = 2 * bytes_of(stage), free = device::read_system_memory().free;
+  own_bytes_ = bytes_of(stage);
+  const std::int64_t need = 2 * own_bytes_, free = device::read_system_memory().free;
   if (need > free) {
     return failed("needs " + megabytes(need) + ", " + megabytes(free) + " are free");
   }
@@ -217,17 +218,17 @@ void Snapshots::copy(const protocol::Save& order, bool beside) {
   const std::int64_t newest = kept.empty() ? -1 : kept.back().step;
   remove_copies_later(
       copies_.forget([&](std::int64_t one) { return one < newest || one == order.step; }));
-  std::int64_t need = 0, longest = 0;  // a layer is in memory and in its file for a moment
+  // A layer is in memory and in its file for a moment, and a save must not fail for a copy.
+  std::int64_t need = own_bytes_, longest = 0;
   for (const protocol::SavedFile& file : source.files) {
     if (file.bytes <= 0) return failed("its source names an empty file");
     need += file.bytes;
     longest = std::max(longest, file.bytes);
   }
   const std::int64_t free = device::read_system_memory().free;
-  if (need + longest > free) {
-    return failed(
-        "a copy needs " + megabytes(need + longest) + ", " + megabytes(free) + " are free",
-        checkpoint::kNoRoom);
+  if (need > free - longest) {
+    return failed("a copy needs " + megabytes(need) + ", " + megabytes(free) + " are free",
+                  checkpoint::kNoRoom);
   }
   copies_.begin(order.step);
   stop_copy_ = std::stop_source();

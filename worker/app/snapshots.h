@@ -102,6 +102,7 @@ class Snapshots final : public engine::Snapshots {
   Send send_;
   Histories histories_;         // engine thread
   std::stop_source stop_copy_;  // engine thread
+  std::int64_t own_bytes_ = 0;  // of the last snapshot; engine thread
   std::atomic<std::int64_t> copied_bytes_{0};
   std::mutex offer_mutex_;  // guards the three below
   bool closed_ = false;     // nothing is offered any more

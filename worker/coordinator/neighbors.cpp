@@ -19,6 +19,8 @@ Neighbors shifted(const std::vector<std::string>& nodes, const std::vector<int>&
     result.keeper[static_cast<std::size_t>(order[i])] = keeper;
     if (nodes[static_cast<std::size_t>(order[i])] == nodes[static_cast<std::size_t>(keeper)]) {
       ++result.on_same_node;
+      const int first = result.least_protected;
+      if (first < 0 || order[i] < first) result.least_protected = order[i];
     }
   }
   return result;

@@ -13,6 +13,7 @@ struct Neighbors {
   // the same memory. Empty if there is one stage only.
   std::vector<int> keeper;
   int on_same_node = 0;  // copies that lie on the node of their stage; as few as the plan allows
+  int least_protected = -1;  // the first stage with such a copy
 };
 
 // The keeper is the next stage, cyclic, or the one so many stages further with which no copy lies

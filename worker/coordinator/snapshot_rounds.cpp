@@ -187,8 +187,10 @@ void SnapshotRounds::whole(const Members& members, Effects& effects) {
   std::string state = "each " + std::to_string(interval_) + " steps";
   if (copied) state += ", with copies on neighbors";
   if (copied && neighbors_.on_same_node > 0) {
+    const int first = round_->workers[static_cast<std::size_t>(neighbors_.least_protected)];
     state += " (" + std::to_string(neighbors_.on_same_node) + " of " +
-             std::to_string(neighbors_.keeper.size()) + " on the node of their stage)";
+             std::to_string(neighbors_.keeper.size()) +
+             " on the node of their worker, as that of " + members.find(first)->member.pod + ")";
   }
   if (!no_copies_.empty()) state += ", without copies on neighbors: " + no_copies_;
   if (interval_ > policy_.every_steps) state += ", since more would cost over 1 % of the time";

@@ -40,6 +40,7 @@ TEST(Neighbors, AreTheNextStagesWhereNodesAreUnknown) {
   const Neighbors all = neighbors(on({"", "", ""}));
   EXPECT_THAT(all.keeper, ElementsAre(1, 2, 0));
   EXPECT_EQ(all.on_same_node, 3);
+  EXPECT_EQ(all.least_protected, 0);
 }
 
 TEST(Neighbors, OfALoneStageAreNone) {
