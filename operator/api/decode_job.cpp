@@ -10,18 +10,11 @@ namespace weir::api {
 namespace {
 
 // Conditions of other controllers are not read, so that they are never sent as ours.
-constexpr std::array kOurConditions = {"Accepted",
-                                       "PodsScheduled",
-                                       "WorkersReady",
-                                       "Ready",
-                                       "Degraded",
-                                       "ReplanInProgress",
-                                       "NetworkMetricsAvailable",
-                                       "Suspended",
-                                       "Complete",
-                                       "Failed",
-                                       "Finished",
-                                       "Stalled"};
+constexpr std::array kOurConditions = {
+    "Accepted",  "PodsScheduled",    "WorkersReady", "Ready",
+    "Degraded",  "ReplanInProgress", "Recoverable",  "NetworkMetricsAvailable",
+    "Suspended", "Complete",         "Failed",       "Finished",
+    "Stalled"};
 
 }  // namespace
 

@@ -241,7 +241,7 @@ void show_model(const View& view, Draft& draft) {
 void show_acceptance(Draft& draft) {
   for (const char* type :
        {"Accepted", "PodsScheduled", "WorkersReady", "Ready", "Degraded", "ReplanInProgress",
-        "NetworkMetricsAvailable", "Suspended", "Complete", "Failed", "Finished"}) {
+        "Recoverable", "NetworkMetricsAvailable", "Suspended", "Complete", "Failed", "Finished"}) {
     if (api::find_condition(draft.status.conditions, type) == nullptr)
       draft.set(type, "Unknown", "Pending", "");
   }
@@ -264,6 +264,7 @@ void show_conditions(const View& view, Draft& draft) {
   show_plan(view, draft);
   show_network(view, draft);
   show_ready(view, draft);
+  show_recoverable(view, draft);
 }
 
 }  // namespace weir::reconcile

@@ -2,6 +2,8 @@
 // Conditions, counts and reports for users. Private to the rooms of reconcile.
 #pragma once
 
+#include <string>
+
 #include "operator/controller/reconcile/pass/draft.h"
 #include "operator/controller/reconcile/pass/view.h"
 
@@ -17,5 +19,15 @@ void show_performance(const View& view, const Draft& draft, api::ReportStatus& s
 // The cost of a failure, once its workers train again: with a plan that follows it, or with the
 // plan in force. Call it before that plan is noted as applied.
 void show_recovery(const View& view, Draft& draft, const protocol::LastSwitch& last);
+// Condition Recoverable, while training advances. A loss leaves it as it was.
+void show_recoverable(const View& view, Draft& draft);
+
+// The cost of the loss of a worker, for that condition. copies: protocol::Report::snapshots;
+// checkpoint: there is one; whole_job: a restart makes all pods again. Pure.
+struct Recoverability {
+  std::string status, reason, message;
+};
+Recoverability recoverability(const schedule::Plan& plan, const std::string& copies,
+                              bool checkpoint, bool whole_job);
 
 }  // namespace weir::reconcile

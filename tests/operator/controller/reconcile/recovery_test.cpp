@@ -3,12 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "operator/controller/reconcile/status/status.h"
 #include "tests/operator/controller/reconcile/world.h"
 
 namespace weir::reconcile::test {
 namespace recovery_test {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 // 2 stages in `replicas` replicas, at step 70; the newest checkpoint is of step 40.
 World training(int replicas, int plan_version = protocol::kNewestPlanVersion) {
@@ -176,6 +179,56 @@ protocol::LastSwitch& join_again(World& world, schedule::StateMove state, std::i
   last.step = step;
   last.reason = reason;
   return last;
+}
+
+schedule::Plan placed(int replicas, const std::vector<std::string>& nodes) {
+  schedule::Plan plan;
+  plan.micro_batches.assign(static_cast<std::size_t>(replicas), 4);
+  const int stages = static_cast<int>(nodes.size()) / replicas;
+  for (int stage = 0; stage < stages; ++stage) plan.stages.push_back({stage, stage});
+  for (int i = 0; i < static_cast<int>(nodes.size()); ++i) {
+    plan.ranks.push_back({.pod = "p" + std::to_string(i),
+                          .node = nodes[static_cast<std::size_t>(i)],
+                          .replica = i / stages,
+                          .stage = i % stages});
+  }
+  return plan;
+}
+
+TEST(Recoverable, TellsTheCostOfALoss) {
+  const auto told = [](const schedule::Plan& plan, const std::string& copies, bool checkpoint,
+                       bool whole_job = false) {
+    const Recoverability now = recoverability(plan, copies, checkpoint, whole_job);
+    return now.status + "/" + now.reason + ": " + now.message;
+  };
+  EXPECT_EQ(told(placed(2, {"a", "b", "c", "d"}), "", false),
+            "True/Peers: each stage is held by 2 workers");
+  EXPECT_THAT(told(placed(2, {"a", "b", "c", "b"}), "", false),
+              HasSubstr("those of stage 1 (p1, p3) are all on node b, whose loss would cost it"));
+  const schedule::Plan one = placed(1, {"a", "b"});
+  EXPECT_THAT(told(one, "each 4 steps, with copies on neighbors", false),
+              StartsWith("True/Copies: a loss costs about 7 steps at most"));
+  EXPECT_THAT(
+      told(one, "each 4 steps, without copies on neighbors: worker 1: a copy needs 9 GB", true),
+      AllOf(StartsWith("False/CheckpointOnly: the end of a process costs about 7 steps"),
+            HasSubstr("worker 1: a copy needs 9 GB"), HasSubstr("since the newest checkpoint")));
+  EXPECT_THAT(told(one, "none of step 8: worker 0: needs 9 GB", false),
+              StartsWith("False/Nothing: copies in memory: none of step 8"));
+  EXPECT_THAT(told(one, "", false), StartsWith("False/Nothing: each stage is held by one"));
+  EXPECT_THAT(told(placed(2, {"a", "b"}), "", true, true), StartsWith("False/CheckpointOnly"));
+}
+
+TEST(Recoverable, IsToldWhenItEnds) {
+  World world = on_new_nodes([](api::JobSpec& spec) { spec.data_parallel = 1; });
+  world.report->body.snapshots = "each 4 steps, with copies on neighbors";
+  world.settle();
+  EXPECT_EQ(world.condition("Recoverable").reason, "Copies");
+  EXPECT_EQ(world.event_count("NotRecoverable"), 0);
+  world.report->body.snapshots = "none of step 8: worker 0: needs 9 GB";
+  world.settle();
+  EXPECT_EQ(world.condition("Recoverable").status, "False");
+  world.settle();
+  EXPECT_EQ(world.event_count("NotRecoverable"), 1);
 }
 
 TEST(RestartsInPlace, ArePartOfThePodsOnNewNodesOnly) {
