@@ -71,6 +71,9 @@ Recoverability recoverability(const schedule::Plan& plan, const std::string& cop
 void show_recoverable(const View& view, Draft& draft) {
   if (view.plan == nullptr || !draft.is("Ready", "True") || !view.snapshot.report) return;
   const protocol::Report& report = view.snapshot.report->body;
+  // A coordinator that has just begun does not know the copies yet.
+  const bool unknown = view.plan->replica_count() == 1 && report.snapshots.empty();
+  if (unknown && draft.has_reason("Recoverable", "Copies")) return;
   const Recoverability now =
       recoverability(*view.plan, report.snapshots, report.last_checkpoint_step >= 0,
                      view.spec().restart_scope == api::RestartScope::kJob);

@@ -223,6 +223,9 @@ TEST(Recoverable, IsToldWhenItEnds) {
   world.report->body.snapshots = "each 4 steps, with copies on neighbors";
   world.settle();
   EXPECT_EQ(world.condition("Recoverable").reason, "Copies");
+  world.report->body.snapshots.clear();  // of a new coordinator
+  world.settle();
+  EXPECT_EQ(world.condition("Recoverable").reason, "Copies");
   EXPECT_EQ(world.event_count("NotRecoverable"), 0);
   world.report->body.snapshots = "none of step 8: worker 0: needs 9 GB";
   world.settle();
