@@ -193,6 +193,7 @@ def link_row():
 OPS = {"F": ("forward", "green"), "B": ("backward", "blue"), "W": ("gradients of weights", "purple"), "O": ("optimizer", "dark-green")}
 PARTS = {"forward": ("forward", "green"), "backward": ("backward", "blue"), "weights": ("gradients of weights", "purple"),
          "optimizer": ("optimizer", "dark-green"), "clip": ("norm of the gradients", "super-light-green"), "data": ("loads data", "light-blue"),
+         "codec": ("encodes and decodes tensors", "super-light-blue"),
          "forward_late": ("waits: activations are late", "yellow"), "forward_link": ("waits: link of activations", "semi-dark-yellow"),
          "gradient_late": ("waits: gradients are late", "orange"), "gradient_link": ("waits: link of gradients", "semi-dark-orange"),
          "full_wait": ("waits for a slot of the peer", "red"), "sum": ("waits for replicas: sums", "dark-red"),

@@ -96,7 +96,7 @@ std::vector<std::string> plan_kinds() {
   std::vector<std::string> out{kEvaluate};
   for (const Trigger trigger :
        {Trigger::kInitial, Trigger::kRetune, Trigger::kRegroup, Trigger::kReplace,
-        Trigger::kRestart, Trigger::kResize, Trigger::kManual}) {
+        Trigger::kRestart, Trigger::kResize, Trigger::kCompress, Trigger::kManual}) {
     out.push_back(lower_case(schedule::name(trigger)));
   }
   return out;

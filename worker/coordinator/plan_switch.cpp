@@ -168,7 +168,7 @@ void PlanSwitch::try_prepare(const Members& members, SteadyTime now, Effects& ef
                           (attempt_->new_generation ? ", new generation" : ", in band"));
 }
 
-// A new revision starts at incarnation 0, a rejoin adds 1. An in-band tier (Retune, Manual) starts
+// A new revision starts at incarnation 0, a rejoin adds 1. A plan of an in-band tier starts
 // at 1 if the generation is broken or has lost replicas, or if a new coordinator finds ranks with
 // state: an incarnation above 0 makes the ranks connect again.
 int PlanSwitch::next_incarnation(const Members& members) const {
@@ -181,10 +181,8 @@ int PlanSwitch::next_incarnation(const Members& members) const {
     const protocol::Inventory& told = state->inventory;
     if (told.revision == plan.revision) highest = std::max(highest, told.incarnation);
   }
-  const bool in_band_tier =
-      plan.trigger == schedule::Trigger::kRetune || plan.trigger == schedule::Trigger::kManual;
   if (highest >= 0) return highest + 1;
-  return state_elsewhere && in_band_tier ? 1 : 0;
+  return state_elsewhere && schedule::in_band_tier(plan.trigger) ? 1 : 0;
 }
 
 // Exact plans need one model at one step. Replicas that average may differ, and the stages within

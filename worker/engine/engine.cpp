@@ -39,6 +39,12 @@ Engine::Engine(Options options, Parts parts, Callbacks callbacks)
       callbacks_(std::move(callbacks)),
       mailbox_(callbacks_.send),
       stopwatch_(parts_.clock, recorder_),
+      codec_(parts_.device, parts_.model.options.precision,
+             [this] {
+               return parts_.make_kernels
+                          ? parts_.make_kernels()
+                          : stage::ops::make_kernels(parts_.device, parts_.model.options.precision);
+             }),
       ran_history_(parts_.snapshots != nullptr ? parts_.snapshots->inventory().history : 0) {}
 
 Engine::~Engine() = default;
@@ -135,6 +141,7 @@ void Engine::await_letter(const std::stop_token& stop) {
 StepParts Engine::step_parts(const data::Dataset& dataset, std::function<bool()> go_on) {
   return {.stage = *generation_->stage,
           .links = *generation_->links,
+          .codec = codec_,
           .dataset = dataset,
           .recorder = recorder_,
           .stopwatch = stopwatch_,

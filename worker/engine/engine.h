@@ -163,6 +163,7 @@ class Engine {
 
   // Engine thread only, from here on.
   Stopwatch stopwatch_;
+  BoundaryCodec codec_;
   std::vector<Prepared> prepared_;
   std::optional<Pending> pending_;
   std::uint32_t agreed_epoch_ = 0;  // all replicas change to it before the next step; 0 = none

@@ -14,6 +14,7 @@
 #include "worker/base/result.h"
 #include "worker/data/dataset.h"
 #include "worker/device/device.h"
+#include "worker/engine/boundary_codec.h"
 #include "worker/engine/mailbox.h"
 #include "worker/engine/plan_rules.h"
 #include "worker/engine/snapshots.h"
@@ -64,6 +65,8 @@ struct Parts {
   // For replicas; null: plans with several replicas cannot be entered.
   ConnectReplicaGroup connect_replica_group = nullptr;
   const data::Dataset* validation = nullptr;  // data of the validation; set if it has an interval
+  // The kernels that encode tensors between stages; null: those of the device.
+  BoundaryCodec::MakeKernels make_kernels = nullptr;
   // Lateness of emulated compute; null without emulation.
   std::shared_ptr<stage::Lateness> lateness;
 

@@ -24,6 +24,31 @@ std::int64_t held_bytes(const schedule::Plan& plan, const schedule::RankPlace& p
   return bytes;
 }
 
+// The bytes of the larger one of the encoded forms that cross a boundary; 0 if both are raw.
+std::int64_t encoded_bytes(const schedule::Codecs& codecs, int boundary, std::int64_t raw_bytes,
+                           int number_bytes) {
+  std::int64_t most = 0;
+  for (const auto* direction : {&codecs.forward, &codecs.backward}) {
+    const schedule::Codec codec = schedule::codec_of(*direction, boundary);
+    if (codec == schedule::Codec::kRaw) continue;
+    most = std::max(most, schedule::encoded_bytes(codec, raw_bytes / number_bytes, number_bytes));
+  }
+  return most;
+}
+
+void check_codecs(const schedule::Plan& plan, stage::Precision precision,
+                  std::vector<std::string>& reasons) {
+  if (precision == stage::Precision::kFp32) return;
+  const auto check = [&](const char* field, const std::vector<schedule::Codec>& codecs) {
+    const auto at = std::ranges::find(codecs, schedule::Codec::kBf16);
+    if (at == codecs.end()) return;
+    reasons.push_back("codecs." + std::string(field) + "[" + std::to_string(at - codecs.begin()) +
+                      "]: BF16 needs float32 tensors");
+  };
+  check("forward", plan.codecs.forward);
+  check("backward", plan.codecs.backward);
+}
+
 }  // namespace
 
 std::optional<schedule::RankPlace> place_of(const schedule::Plan& plan, const Identity& identity) {
@@ -62,6 +87,10 @@ schedule::StageMemory stage_memory(const schedule::Plan& plan, int stage, const 
   };
   if (stage > 0) memory.input_bytes = output_of(range.first - 1);
   if (stage + 1 < plan.stage_count()) memory.output_bytes = output_of(range.last);
+  // While it is encoded or decoded, a tensor is there in both forms.
+  const auto number_bytes = static_cast<int>(stage::element_bytes(model.options.precision));
+  memory.static_bytes += encoded_bytes(plan.codecs, stage - 1, memory.input_bytes, number_bytes) +
+                         encoded_bytes(plan.codecs, stage, memory.output_bytes, number_bytes);
   return memory;
 }
 
@@ -73,6 +102,7 @@ std::vector<std::string> objections(const schedule::Plan& plan, const Identity& 
                                     const stage::Model& model, const Memory& memory) {
   std::vector<std::string> reasons =
       schedule::broken_rules(plan, static_cast<int>(model.layers.size()));
+  check_codecs(plan, model.options.precision, reasons);
   if (!reasons.empty()) return reasons;
   const std::optional<schedule::RankPlace> place = place_of(plan, identity);
   if (!place) return reasons;

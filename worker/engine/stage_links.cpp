@@ -101,8 +101,10 @@ Status StageLinks::begin_step(const StepTraffic& traffic) {
   WEIR_CHECK(activations_.arrived.empty() && gradients_.arrived.empty(),
              "a step consumes all of its messages");
   traffic_ = traffic;
-  activations_.bytes = backward_.bytes = traffic.input_bytes;
-  gradients_.bytes = forward_.bytes = traffic.output_bytes;
+  activations_.bytes = traffic.forward_in_bytes;
+  forward_.bytes = traffic.forward_out_bytes;
+  gradients_.bytes = traffic.backward_in_bytes;
+  backward_.bytes = traffic.backward_out_bytes;
   activations_.granted = gradients_.granted = 0;
   activations_.note_bytes = traffic.forward_note_bytes;
   gradients_.note_bytes = traffic.backward_note_bytes;

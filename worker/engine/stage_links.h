@@ -26,10 +26,11 @@ namespace weir::engine {
 struct StepTraffic {
   schedule::Credits credits;
   int micro_batches = 0;
-  std::int64_t input_bytes = 0;   // of one micro-batch: activations in, their gradients out
-  std::int64_t output_bytes = 0;  // of one micro-batch: activations out, their gradients in
-  bool header_follows = true;     // the next message after these is the next step's header
-  bool forward_only = false;      // no gradients are sent or received
+  // Of one micro-batch, as links carry it: activations, and their gradients.
+  std::int64_t forward_in_bytes = 0, forward_out_bytes = 0;
+  std::int64_t backward_in_bytes = 0, backward_out_bytes = 0;
+  bool header_follows = true;  // the next message after these is the next step's header
+  bool forward_only = false;   // no gradients are sent or received
   // Notes are small messages after the tensors of a step (verdict.h); 0 = no note on this
   // channel.
   std::size_t forward_note_bytes = 0;   // from the previous stage

@@ -10,8 +10,8 @@
 namespace weir::engine {
 namespace {
 
-constexpr std::size_t kBucket = std::size_t{2} << 20U;  // floats of one all-reduce, 8 MB
-constexpr double kRounding = 1e-6;                      // of the sum of the weights
+constexpr std::size_t kAverageBucket = std::size_t{2} << 20U;  // floats of one all-reduce, 8 MB
+constexpr double kRounding = 1e-6;                             // of the sum of the weights
 // Rounds and exact steps are counted separately and share a collective. This bit keeps their tags
 // apart.
 constexpr std::uint64_t kRounds = std::uint64_t{1} << 63U;
@@ -74,8 +74,8 @@ std::size_t StateAverage::bytes(stage::Stage& stage) {
 bool StateAverage::post_next() {
   if (part_ == parts_) return false;
   for (const Run& run : runs_) {
-    for (std::size_t first = 0; first < run.scratch.size(); first += kBucket) {
-      const std::size_t count = std::min(kBucket, run.scratch.size() - first);
+    for (std::size_t first = 0; first < run.scratch.size(); first += kAverageBucket) {
+      const std::size_t count = std::min(kAverageBucket, run.scratch.size() - first);
       const bool last = &run == &runs_.back() && first + count == run.scratch.size();
       collective_.all_reduce({.tag = {.step = tag(), .part = operations_++},
                               .members = grant_.members,

@@ -53,10 +53,14 @@ class Runner {
       sync_.emplace(*parts_.replicas, parts_.stage, order_.plan, order_.incarnation, order_.step,
                     parts_.links.last());
     }
+    BoundaryCodec& codec = parts_.codec;
+    WEIR_OK(codec.begin_step(order_.plan, order_.stage, parts_.stage));
     const StepTraffic traffic{.credits = schedule::credits_of(order_.plan.schedule),
                               .micro_batches = micro_batches_,
-                              .input_bytes = parts_.stage.input_bytes(samples_),
-                              .output_bytes = parts_.stage.output_bytes(samples_),
+                              .forward_in_bytes = codec.received_bytes(Channel::kForward),
+                              .forward_out_bytes = codec.sent_bytes(Channel::kForward),
+                              .backward_in_bytes = codec.received_bytes(Channel::kBackward),
+                              .backward_out_bytes = codec.sent_bytes(Channel::kBackward),
                               .header_follows = order_.header_follows,
                               .forward_note_bytes = kVerdictBytes,
                               .backward_note_bytes = note_bytes(layers_after())};
@@ -126,6 +130,7 @@ class Runner {
     if (op.micro_batch == 0) parts_.recorder.filled(waited);
     watch().lap(StepPart::kOther);
     const SteadyTime start = watch().last();
+    const nanoseconds coded = coded_;
     if (!first_start_) first_start_ = start;
     switch (op.kind) {
       case OpKind::kForward:
@@ -142,7 +147,7 @@ class Runner {
         break;
     }
     last_end_ = watch().last();
-    count(op.kind, last_end_ - start);
+    count(op.kind, last_end_ - start - (coded_ - coded));
     return Unit{};
   }
 
@@ -182,12 +187,12 @@ class Runner {
     if (needs_inputs || parts_.links.last()) watch().lap(StepPart::kData);
     device::Buffer input;
     if (!parts_.links.first()) {
-      WEIR_TRY(input, parts_.links.take_input(Channel::kForward));
+      WEIR_TRY(input, take(Channel::kForward));
     }
     WEIR_TRY(device::Buffer output, parts_.stage.forward(micro_batch, input, tokens));
     ++progress_.forwards_done;
     WEIR_OK(parts_.links.free_slot(Channel::kForward));
-    return parts_.links.send(Channel::kForward, std::move(output));
+    return send(Channel::kForward, std::move(output), StepPart::kForward);
   }
 
   Status backward(int micro_batch) {
@@ -195,7 +200,7 @@ class Runner {
     ++progress_.backwards_started;
     device::Buffer gradient;
     if (!parts_.links.last()) {
-      WEIR_TRY(gradient, parts_.links.take_input(Channel::kBackward));
+      WEIR_TRY(gradient, take(Channel::kBackward));
     }
     const bool splits = dispatcher_.splits();
     if (!splits) tell_of_the_last_sums(micro_batch);
@@ -203,7 +208,24 @@ class Runner {
                                            : parts_.stage.backward(micro_batch, gradient));
     ++progress_.backwards_done;
     WEIR_OK(parts_.links.free_slot(Channel::kBackward));
-    return parts_.links.send(Channel::kBackward, std::move(result));
+    return send(Channel::kBackward, std::move(result), StepPart::kBackward);
+  }
+
+  Result<device::Buffer> take(Channel channel) {
+    WEIR_TRY(device::Buffer message, parts_.links.take_input(channel));
+    if (!parts_.codec.codes(channel, false)) return message;
+    WEIR_TRY(device::Buffer tensor, parts_.codec.decode(channel, std::move(message)));
+    coded_ += watch().lap(StepPart::kCodec);
+    return tensor;
+  }
+  // op: that has made the tensor.
+  Status send(Channel channel, device::Buffer tensor, StepPart op) {
+    if (parts_.codec.codes(channel, true)) {
+      watch().lap(op);
+      WEIR_TRY(tensor, parts_.codec.encode(channel, std::move(tensor)));
+      coded_ += watch().lap(StepPart::kCodec);
+    }
+    return parts_.links.send(channel, std::move(tensor));
   }
 
   Status weights(int micro_batch) {
@@ -507,7 +529,7 @@ class Runner {
     result.sync_seconds = to_seconds(sync_wait_);
     result.step_seconds = to_seconds(last_end_ - first_start_.value_or(start));
     result.iteration_seconds = to_seconds(end - start);
-    result.compute_seconds = to_seconds(forward_ + backward_ + weights_ + update_);
+    result.compute_seconds = to_seconds(forward_ + backward_ + weights_ + update_ + coded_);
     result.forward_seconds = to_seconds(forward_);
     result.backward_seconds = to_seconds(backward_ + weights_);
     result.idle_seconds = to_seconds(idle_);
@@ -535,7 +557,8 @@ class Runner {
   protocol::Grant grant_;  // Partial only: of this step
   std::optional<SteadyTime> first_start_;
   SteadyTime last_end_{};
-  nanoseconds forward_{0}, backward_{0}, weights_{0}, update_{0}, idle_{0}, sync_wait_{0};
+  nanoseconds forward_{0}, backward_{0}, weights_{0}, update_{0}, coded_{0}, idle_{0},
+      sync_wait_{0};
   int in_flight_at_start_ = 0, peak_ = 0, held_peak_ = 0;
   bool skipped_ = false;
   StepEnd end_;

@@ -15,6 +15,7 @@
 #include "worker/base/result.h"
 #include "worker/data/dataset.h"
 #include "worker/device/device.h"
+#include "worker/engine/boundary_codec.h"
 #include "worker/engine/stage_links.h"
 #include "worker/engine/state_average.h"
 #include "worker/engine/statistics.h"
@@ -32,6 +33,7 @@ namespace weir::engine {
 struct StepParts {
   stage::Stage& stage;
   StageLinks& links;
+  BoundaryCodec& codec;
   const data::Dataset& dataset;
   Recorder& recorder;
   Stopwatch& stopwatch;

@@ -41,8 +41,8 @@ Result<double> run_validation(const StepParts& parts, const ValidationOrder& ord
   StageLinks& links = parts.links;
   const StepTraffic traffic{.credits = schedule::credits_of(order.plan.schedule),
                             .micro_batches = micro_batches,
-                            .input_bytes = parts.stage.input_bytes(samples),
-                            .output_bytes = parts.stage.output_bytes(samples),
+                            .forward_in_bytes = parts.stage.input_bytes(samples),
+                            .forward_out_bytes = parts.stage.output_bytes(samples),
                             .header_follows = order.header_follows,
                             .forward_only = true};
   WEIR_OK(links.begin_step(traffic));

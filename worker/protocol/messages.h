@@ -19,8 +19,8 @@ namespace weir::protocol {
 
 constexpr int kProtocolMin = 1, kProtocolMax = 1;  // versions of the protocol of /join
 // Versions of plan documents: with split backwards; with state Recover.
-constexpr int kSplitPlanVersion = 2, kRecoverPlanVersion = 3;
-constexpr int kNewestPlanVersion = kRecoverPlanVersion;  // newest one that this program reads
+constexpr int kSplitPlanVersion = 2, kRecoverPlanVersion = 3, kCodecPlanVersion = 4;
+constexpr int kNewestPlanVersion = kCodecPlanVersion;  // newest one that this program reads
 constexpr int kControlPort = 7070, kDataPort = 7071, kMetricsPort = 9400;
 
 struct RankDevice {

@@ -14,10 +14,12 @@ namespace {
 
 // A plan has the lowest version that has its fields, so a worker that would ignore one of them
 // refuses it.
-constexpr const char* kVersions[] = {"weir.dev/plan/v1", "weir.dev/plan/v2", "weir.dev/plan/v3"};
+constexpr const char* kVersions[] = {"weir.dev/plan/v1", "weir.dev/plan/v2", "weir.dev/plan/v3",
+                                     "weir.dev/plan/v4"};
 static_assert(std::size(kVersions) == kNewestPlanVersion);
 
 int version_of(const schedule::Plan& plan) {
+  if (!plan.codecs.raw()) return kCodecPlanVersion;
   if (plan.state == schedule::StateMove::kRecover) return kRecoverPlanVersion;
   return plan.schedule.split ? kSplitPlanVersion : 1;
 }
@@ -45,9 +47,9 @@ constexpr Dispatch kDispatches[] = {Dispatch::kHint, Dispatch::kStrict};
 constexpr StateMove kStates[] = {StateMove::kKeep, StateMove::kMove, StateMove::kCheckpoint,
                                  StateMove::kRecover};
 constexpr SyncMode kSyncModes[] = {SyncMode::kExact, SyncMode::kPartial};
-constexpr Trigger kTriggers[] = {Trigger::kInitial, Trigger::kRetune,  Trigger::kRegroup,
-                                 Trigger::kReplace, Trigger::kRestart, Trigger::kResize,
-                                 Trigger::kManual};
+constexpr Trigger kTriggers[] = {Trigger::kInitial,  Trigger::kRetune,  Trigger::kRegroup,
+                                 Trigger::kReplace,  Trigger::kRestart, Trigger::kResize,
+                                 Trigger::kCompress, Trigger::kManual};
 
 // JSON objects whose fields are flat in the struct.
 struct StageEntry {
@@ -131,6 +133,37 @@ void fields(auto& io, Is<schedule::LayerHolder> auto& holder) {
 
 namespace {
 
+// One direction of `codecs`.
+template <class Io>
+void codec_list(Io& io, const char* key, auto& codecs) {
+  std::vector<std::string> names;
+  if constexpr (!Io::kReads) {
+    for (const schedule::Codec codec : codecs) names.emplace_back(name(codec));
+  }
+  io.required(key, names);
+  if constexpr (Io::kReads) {
+    codecs.clear();
+    for (std::size_t i = 0; i < names.size() && io.ok(); ++i) {
+      const auto known = std::ranges::find_if(
+          schedule::kCodecs, [&](schedule::Codec codec) { return name(codec) == names[i]; });
+      if (known == schedule::kCodecs.end()) {
+        const std::string here = std::string(key) + "[" + std::to_string(i) + "]";
+        return io.fail(here.c_str(), "\"" + names[i] + "\" is not known to this worker");
+      }
+      codecs.push_back(*known);
+    }
+  }
+}
+
+}  // namespace
+
+void fields(auto& io, Is<schedule::Codecs> auto& codecs) {
+  codec_list(io, "forward", codecs.forward);
+  codec_list(io, "backward", codecs.backward);
+}
+
+namespace {
+
 // The part of the document that is read and written in the same form.
 template <class Io, Is<schedule::Plan> T>
 void plain_fields(Io& io, T& plan) {
@@ -140,6 +173,7 @@ void plain_fields(Io& io, T& plan) {
   io.choice("trigger", plan.trigger, names_of(kTriggers));
   io.required("schedule", plan.schedule);
   io.required("microBatches", plan.micro_batches);
+  if (Io::kReads || !plan.codecs.raw()) io("codecs", plan.codecs);
   io("ranks", plan.ranks);
   io("idle", plan.idle);
   io.choice("state", plan.state, state_names());
@@ -162,6 +196,9 @@ void fields(Reader& io, schedule::Plan& plan) {
   if (io.ok() && plan.schedule.split && known == std::begin(kVersions)) {
     return io.fail("schedule.split",
                    std::string("needs apiVersion ") + kVersions[kSplitPlanVersion - 1]);
+  }
+  if (io.ok() && !plan.codecs.raw() && known - std::begin(kVersions) < kCodecPlanVersion - 1) {
+    return io.fail("codecs", std::string("needs apiVersion ") + kVersions[kCodecPlanVersion - 1]);
   }
 
   std::vector<StageEntry> stages;

@@ -14,6 +14,7 @@ enum class StepPart : unsigned char {
   kWeights,
   kOptimizer,  // with zeroing the gradients of the step
   kData,       // loading tokens
+  kCodec,      // encoding and decoding tensors between stages
   // Waits for the activations of the next op or the header of the step, and for its gradients:
   // while the sender has not handed them to the link, and while the link carries them.
   kForwardLate,
@@ -33,10 +34,10 @@ enum class StepPart : unsigned char {
 };
 // Labels of weir_step_part_seconds_total and keys of reports, in the order of the enumerators.
 inline constexpr std::array kStepPartNames{
-    "forward",      "backward",     "weights",       "optimizer",     "data",
-    "forward_late", "forward_link", "gradient_late", "gradient_link", "full_wait",
-    "sum",          "average",      "note",          "verdict",       "clip",
-    "save",         "switch",       "validation",    "other"};
+    "forward",   "backward",     "weights",      "optimizer",     "data",
+    "codec",     "forward_late", "forward_link", "gradient_late", "gradient_link",
+    "full_wait", "sum",          "average",      "note",          "verdict",
+    "clip",      "save",         "switch",       "validation",    "other"};
 inline constexpr std::size_t kStepParts = kStepPartNames.size();
 static_assert(static_cast<std::size_t>(StepPart::kOther) + 1 == kStepParts);
 

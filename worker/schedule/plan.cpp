@@ -8,9 +8,14 @@ bool same_generation(const Plan& a, const Plan& b) {
          a.micro_batches.size() == b.micro_batches.size();
 }
 
+bool in_band_tier(Trigger trigger) {
+  return trigger == Trigger::kRetune || trigger == Trigger::kCompress ||
+         trigger == Trigger::kManual;
+}
+
 bool starts_generation(const Plan* current, const Plan& next, int incarnation) {
-  const bool in_band_tier = next.trigger == Trigger::kRetune || next.trigger == Trigger::kManual;
-  return current == nullptr || incarnation > 0 || !in_band_tier || !same_generation(*current, next);
+  return current == nullptr || incarnation > 0 || !in_band_tier(next.trigger) ||
+         !same_generation(*current, next);
 }
 
 bool averages(const Plan& plan) {
@@ -51,6 +56,8 @@ const char* name(Trigger trigger) {
       return "Restart";
     case Trigger::kResize:
       return "Resize";
+    case Trigger::kCompress:
+      return "Compress";
     case Trigger::kManual:
       return "Manual";
   }

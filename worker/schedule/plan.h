@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "worker/schedule/codecs.h"
+
 namespace weir::schedule {
 
 enum class Family : unsigned char { kKfkb, kOneFOneB, kGpipe };
@@ -20,6 +22,7 @@ enum class Trigger : unsigned char {
   kReplace,
   kRestart,
   kResize,
+  kCompress,
   kManual
 };
 // kRecover: what the ranks hold after a failure, else as kCheckpoint. The coordinator makes one of
@@ -94,6 +97,7 @@ struct Plan {
   // Per replica: its share M. The sum of the shares x micro_batch_size is the global batch.
   std::vector<int> micro_batches;
   std::vector<LayerRange> stages;
+  Codecs codecs;                  // of the boundaries between them
   std::vector<RankPlace> ranks;   // one per (replica, stage)
   std::vector<std::string> idle;  // pods without a stage
   SyncPolicy sync;
@@ -115,6 +119,8 @@ struct Plan {
 // True if b can replace a between two steps without new connections: members, rank map and layer
 // cut are equal.
 bool same_generation(const Plan& a, const Plan& b);
+// Whether a change of this tier leaves members, rank map and layer cut as they are.
+bool in_band_tier(Trigger trigger);
 // Decides whether `next` needs new connections; coordinator and ranks use the same rule. A change
 // is in band only if its tier changes nothing but the schedule and the generation is alive
 // (worker/coordinator/README.md "Plan switch"). `current` is null if no plan is in force. An

@@ -112,6 +112,19 @@ void check_ranks(const Plan& plan, std::vector<std::string>& broken) {
   }
 }
 
+void check_codecs(const Plan& plan, std::vector<std::string>& broken) {
+  const std::size_t boundaries = plan.stages.size() - 1;
+  const auto one_each = [&](const char* field, const std::vector<Codec>& codecs) {
+    if (codecs.size() == boundaries) return;
+    broken.push_back(std::string(field) + ": has " + std::to_string(codecs.size()) +
+                     " entries, the plan has " + std::to_string(boundaries) + " boundaries");
+  };
+  const auto& [forward, backward] = plan.codecs;
+  if (forward.empty() && backward.empty()) return;
+  one_each("codecs.forward", forward);
+  one_each("codecs.backward", backward);
+}
+
 void check_sync(const SyncPolicy& sync, std::vector<std::string>& broken) {
   if (sync.mode == SyncMode::kExact) return;
   const auto refuse = [&](const char* field, const std::string& why) {
@@ -184,6 +197,7 @@ std::vector<std::string> broken_rules(const Plan& plan, int layers) {
   broken = broken_rules(plan.schedule, plan.stage_count(), least);
   check_sync(plan.sync, broken);
   check_layers(plan, layers, broken);
+  check_codecs(plan, broken);
   check_ranks(plan, broken);
   return broken;
 }

@@ -23,8 +23,8 @@ std::string too_large_a_step(const Plan& plan);
 // force, and for a split backward caps[s] <= held[s] <= M, 0 <= postponed[s] <= M.
 std::vector<std::string> broken_rules(const Schedule& schedule, int stages, int micro_batches);
 // The same rules, and: layers are contiguous from 0 to layers-1, each (replica, stage) has one
-// rank, shares are positive, and a step keeps the limits above. If layers < 0, the layers are not
-// checked.
+// rank, codecs are none or one per boundary, shares are positive, and a step keeps the limits
+// above. If layers < 0, the layers are not checked.
 std::vector<std::string> broken_rules(const Plan& plan, int layers);
 
 // Bytes that a rank holds per byte of its stage's parameters: value, gradient and two moments as

@@ -132,6 +132,17 @@ inline double __dadd_rn(double a, double b) {
 inline double __dmul_rn(double a, double b) {
   return a * b;
 }
+inline float __fmul_rn(float a, float b) {
+  return a * b;
+}
+inline int __float2int_rn(float value) {
+  return static_cast<int>(std::nearbyint(value));
+}
+inline unsigned __float_as_uint(float value) {
+  unsigned bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
 inline float __double2float_rn(double value) {
   return static_cast<float>(value);
 }

@@ -25,7 +25,7 @@ namespace weir::engine::test {
 // What happened, in order: "F0", "B0", "post fwd", "send bwd", ...
 using Journal = std::vector<std::string>;
 
-class FakeStage final : public stage::Stage {
+class FakeStage : public stage::Stage {
  public:
   FakeStage(device::Device& device, std::shared_ptr<Journal> journal, bool first, bool last)
       : device_(device), journal_(std::move(journal)), first_(first), last_(last) {}
@@ -182,12 +182,19 @@ class ScriptedCommunicator final : public transport::Communicator {
   std::optional<transport::Completion> failure_;
 };
 
+inline BoundaryCodec host_codec(device::Device& device,
+                                stage::Precision precision = stage::Precision::kFp32) {
+  return {device, precision, [precision] { return stage::ops::make_host_kernels(precision); }};
+}
+
 // What a step of one rank works with: 4 tokens a sample, a second's patience.
 inline StepParts scripted_parts(
     stage::Stage& stage, StageLinks& links, const data::Dataset& dataset, Recorder& recorder,
-    Stopwatch& stopwatch, const Clock& clock, std::function<bool()> go_on = [] { return true; }) {
+    Stopwatch& stopwatch, BoundaryCodec& codec, const Clock& clock,
+    std::function<bool()> go_on = [] { return true; }) {
   return {.stage = stage,
           .links = links,
+          .codec = codec,
           .dataset = dataset,
           .recorder = recorder,
           .stopwatch = stopwatch,

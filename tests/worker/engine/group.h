@@ -384,6 +384,13 @@ class Group {
             return group.over_(index, generation, std::move(tcp), deadline, stop);
           },
           .validation = group.held_out_.get(),
+          .make_kernels = [&group, this]() -> Result<std::unique_ptr<stage::ops::Kernels>> {
+            const stage::Precision precision = group.model_.options.precision;
+            if (auto* strict = dynamic_cast<weir::test::StrictDevice*>(device.get())) {
+              return weir::test::make_strict_kernels(*strict, precision);
+            }
+            return stage::ops::make_host_kernels(precision);
+          },
           .state = &transport->state(),
           // With 0 rounds it does not end by itself.
           .measure =

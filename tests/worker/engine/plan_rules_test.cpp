@@ -131,6 +131,31 @@ TEST(PlanRules, CountTheMemoryOfTheOwnStage) {
   EXPECT_EQ(second.output_bytes, 0);
 }
 
+// A tensor is there in both forms while it is encoded or decoded.
+TEST(PlanRules, CountEncodedTensors) {
+  stage::Model model = four_layers();
+  model.layers[1].output_bytes_per_sample = 40 * 4;
+  schedule::Plan plan = two_stages();
+  const std::int64_t raw = stage_memory(plan, 1, model).static_bytes;
+  plan.codecs = {.forward = {schedule::Codec::kInt8}, .backward = {schedule::Codec::kRaw}};
+  EXPECT_EQ(stage_memory(plan, 1, model).static_bytes - raw, 3 * 33) << "80 numbers, as one sample";
+  plan.codecs.backward = {schedule::Codec::kBf16};
+  EXPECT_EQ(
+      stage_memory(plan, 0, model).static_bytes - stage_memory(two_stages(), 0, model).static_bytes,
+      80 * 2);
+}
+
+TEST(PlanRules, RefuseACodecThatChangesNothing) {
+  schedule::Plan plan = two_stages();
+  plan.codecs = {.forward = {schedule::Codec::kBf16}, .backward = {schedule::Codec::kRaw}};
+  EXPECT_EQ(reasons_of(plan, {.pod = "a"}), "");
+  stage::Model model = four_layers();
+  model.options.precision = stage::Precision::kBf16;
+  const auto reasons = objections(plan, {.pod = "a"}, model, {.limit = kPlenty});
+  ASSERT_EQ(reasons.size(), 1U);
+  EXPECT_EQ(reasons[0], "codecs.forward[0]: BF16 needs float32 tensors");
+}
+
 // Layers of one's own may keep and take bytes whatever their samples.
 TEST(PlanRules, CountWhatALayerTakesOncePerMicroBatch) {
   stage::Model model = four_layers();

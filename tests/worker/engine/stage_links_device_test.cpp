@@ -56,8 +56,10 @@ class StageLinksOnADevice : public testing::Test {
     ASSERT_TRUE(links_.begin_step(
         {.credits = {.send_window = 2, .receive_forward = 1, .receive_backward = 1},
          .micro_batches = 1,
-         .input_bytes = kBytes,
-         .output_bytes = kBytes,
+         .forward_in_bytes = kBytes,
+         .forward_out_bytes = kBytes,
+         .backward_in_bytes = kBytes,
+         .backward_out_bytes = kBytes,
          .header_follows = false}));
   }
   ApartDevice device_;
@@ -98,8 +100,10 @@ TEST(StageLinksOfADeviceTransport, LeaveTensorsWhereTheyAreAndKeepNotesInStaging
   ASSERT_TRUE(
       links.begin_step({.credits = {.send_window = 2, .receive_forward = 1, .receive_backward = 1},
                         .micro_batches = 1,
-                        .input_bytes = kBytes,
-                        .output_bytes = kBytes,
+                        .forward_in_bytes = kBytes,
+                        .forward_out_bytes = kBytes,
+                        .backward_in_bytes = kBytes,
+                        .backward_out_bytes = kBytes,
                         .header_follows = true,
                         .forward_note_bytes = 8}));
   const LinkEnd activations{.peer_stage = 0, .channel = Channel::kForward, .sending = false};

@@ -46,7 +46,7 @@ class Rank {
 
   Result<StepRecord> run(bool last_step = false) {
     const StepParts parts =
-        test::scripted_parts(compute_, links_, dataset_, recorder, stopwatch, clock);
+        test::scripted_parts(compute_, links_, dataset_, recorder, stopwatch, codec, clock);
     const StepOrder order{.plan = plan_, .stage = stage_, .header_follows = !last_step};
     return run_step(parts, order, {});
   }
@@ -73,6 +73,7 @@ class Rank {
   weir::test::ManualClock clock;
   Recorder recorder;
   Stopwatch stopwatch{clock, recorder};
+  BoundaryCodec codec = test::host_codec(*device_);
   test::ScriptedCommunicator peers{&clock, journal_};
 
  private:

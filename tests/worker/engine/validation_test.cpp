@@ -55,8 +55,8 @@ struct Scripted {
     plan.schedule = {.k = 1, .micro_batch_size = 2, .caps = {2, 1}};
     plan.micro_batches = {4};
     plan.stages = {{0, 0}, {1, 1}};
-    const StepParts parts = test::scripted_parts(stage, links, data, recorder, stopwatch, clock,
-                                                 [this] { return goes_on; });
+    const StepParts parts = test::scripted_parts(stage, links, data, recorder, stopwatch, codec,
+                                                 clock, [this] { return goes_on; });
     return run_validation(parts, {.plan = plan, .samples = 5, .header_follows = header_follows},
                           {});
   }
@@ -67,6 +67,7 @@ struct Scripted {
   test::ScriptedCommunicator peers{&clock, journal};
   Recorder recorder;
   Stopwatch stopwatch{clock, recorder};
+  BoundaryCodec codec = test::host_codec(*device);
   test::NoData data;
   test::FakeStage stage;
   StageLinks links;

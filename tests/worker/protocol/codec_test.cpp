@@ -89,6 +89,18 @@ TEST(PlanDocument, ThatRecoversHasAVersionOfItsOwn) {
   EXPECT_EQ(*decoded, plan);
 }
 
+TEST(PlanDocument, WithCodecsHasAVersionOfItsOwn) {
+  schedule::Plan plan = plan_of_two_stages();
+  plan.codecs = {.forward = {schedule::Codec::kInt8}, .backward = {schedule::Codec::kBf16}};
+  plan.trigger = schedule::Trigger::kCompress;
+  const std::string json = encode_plan(plan);
+  EXPECT_THAT(json, HasSubstr(R"("apiVersion":"weir.dev/plan/v4")"));
+  EXPECT_THAT(json, HasSubstr(R"("codecs":{"backward":["BF16"],"forward":["Int8"]})"));
+  const auto decoded = decode_plan(json);
+  ASSERT_TRUE(decoded) << decoded.error().message;
+  EXPECT_EQ(*decoded, plan);
+}
+
 TEST(PlanDocument, NamesTheDataPortOnlyWhenItIsUnusual) {
   const std::string json = encode_plan(plan_of_two_stages());
 
@@ -119,9 +131,14 @@ struct Damage {
 TEST(PlanDocument, NamesTheWrongField) {
   const std::string good = encode_plan(plan_of_two_stages());
   for (const Damage& row : std::vector<Damage>{
-           {"weir.dev/plan/v1", "weir.dev/plan/v4",
-            "apiVersion: \"weir.dev/plan/v4\" is not known, only weir.dev/plan/v1, "
-            "weir.dev/plan/v2, weir.dev/plan/v3"},
+           {"weir.dev/plan/v1", "weir.dev/plan/v5",
+            "apiVersion: \"weir.dev/plan/v5\" is not known, only weir.dev/plan/v1, "
+            "weir.dev/plan/v2, weir.dev/plan/v3, weir.dev/plan/v4"},
+           {"\"parent\":6", "\"codecs\":{\"forward\":[\"Int8\"],\"backward\":[\"Raw\"]}",
+            "codecs: needs apiVersion weir.dev/plan/v4"},
+           {"\"parent\":6", "\"codecs\":{\"forward\":[\"Raw\"],\"backward\":[\"Int4\"]}",
+            "codecs.backward[0]: \"Int4\" is not known to this worker"},
+           {"\"parent\":6", "\"codecs\":{\"forward\":[\"Raw\"]}", "codecs.backward: missing"},
            {"\"caps\":[8,4]", "\"caps\":[8,4],\"split\":{\"held\":[8,8],\"postponed\":[0,1]}",
             "schedule.split: needs apiVersion weir.dev/plan/v2"},
            {"\"apiVersion\"", "\"x\"", "apiVersion: missing"},
@@ -349,7 +366,7 @@ TEST(Frames, NameTheWrongField) {
             "files[0].name: 3 is not a text");
   EXPECT_EQ(error_of(decode_message(R"({"type":"PREPARE","plan":{"apiVersion":"v9"}})")),
             "plan.apiVersion: \"v9\" is not known, only weir.dev/plan/v1, weir.dev/plan/v2, "
-            "weir.dev/plan/v3");
+            "weir.dev/plan/v3, weir.dev/plan/v4");
 }
 
 TEST(SaveMessages, SurviveTheRoundTrip) {

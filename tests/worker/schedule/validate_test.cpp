@@ -51,6 +51,19 @@ TEST(Validate, CapsOfOneAreStrict) {
   EXPECT_THAT(broken_rules(plan, 10), IsEmpty());
 }
 
+TEST(Validate, CodecsAreNoneOrOneABoundary) {
+  Plan plan = legal_plan();
+  plan.codecs = {.forward = {Codec::kInt8, Codec::kRaw}, .backward = {Codec::kRaw, Codec::kRaw}};
+  EXPECT_THAT(broken_rules(plan, 10), IsEmpty());
+  plan.codecs.backward.pop_back();
+  EXPECT_THAT(broken_rules(plan, 10),
+              ElementsAre("codecs.backward: has 1 entries, the plan has 2 boundaries"));
+  plan.codecs = {.forward = {Codec::kInt8, Codec::kRaw, Codec::kRaw}, .backward = {}};
+  EXPECT_THAT(broken_rules(plan, 10),
+              ElementsAre("codecs.forward: has 3 entries, the plan has 2 boundaries",
+                          "codecs.backward: has 0 entries, the plan has 2 boundaries"));
+}
+
 TEST(Validate, ASplitBackwardHasValuesInRange) {
   Plan plan = legal_plan();
   plan.schedule.split = Split{.held = {6, 6, 8}, .postponed = {0, 2, 8}};

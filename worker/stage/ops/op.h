@@ -8,6 +8,7 @@
 
 #include "worker/stage/ops/adamw.h"
 #include "worker/stage/ops/attention.h"
+#include "worker/stage/ops/block_codec.h"
 #include "worker/stage/ops/embedding.h"
 #include "worker/stage/ops/exact_sum.h"
 #include "worker/stage/ops/gelu.h"
@@ -23,13 +24,14 @@
 
 namespace weir::stage::ops {
 
-using Op = std::variant<Zero, Copy, RoundValues, LinearForward, LinearBackwardParameters,
-                        LinearBackwardInput, LayerNormForward, LayerNormApply, LayerNormBackward,
-                        RmsNormForward, RmsNormApply, RmsNormBackward, Rotary, AttentionForward,
-                        AttentionBackward, GeluForward, GeluBackward, SwigluForward, SwigluBackward,
-                        ReluForward, ReluBackward, EmbeddingForward, EmbeddingBackward,
-                        ContextEmbeddingForward, ContextEmbeddingBackward, SoftmaxLoss, AdamW,
-                        AddExactly, RoundSums, JoinSums, SumSquares>;
+using Op =
+    std::variant<Zero, Copy, RoundValues, LinearForward, LinearBackwardParameters,
+                 LinearBackwardInput, LayerNormForward, LayerNormApply, LayerNormBackward,
+                 RmsNormForward, RmsNormApply, RmsNormBackward, Rotary, AttentionForward,
+                 AttentionBackward, GeluForward, GeluBackward, SwigluForward, SwigluBackward,
+                 ReluForward, ReluBackward, EmbeddingForward, EmbeddingBackward,
+                 ContextEmbeddingForward, ContextEmbeddingBackward, SoftmaxLoss, AdamW, AddExactly,
+                 RoundSums, JoinSums, SumSquares, EncodeBlocks, DecodeBlocks, SampleCodecError>;
 
 // For messages, e.g. "GeluForward" or "LinearForward 768x3072".
 std::string name_of(const Op& op);

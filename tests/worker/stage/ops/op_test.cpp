@@ -98,7 +98,11 @@ TEST(RecordedOps, TellShapesSizesConstantsAndKindsApart) {
                                AddExactly{.count = 1},
                                RoundSums{.count = 1},
                                JoinSums{.count = 1},
-                               SumSquares{.count = 1}};
+                               SumSquares{.count = 1},
+                               EncodeBlocks{.shape = {8, 1, 32}},
+                               EncodeBlocks{.shape = {6, 1, 32}},
+                               DecodeBlocks{.shape = {8, 1, 32}},
+                               SampleCodecError{.shape = {8, 1, 32}}};
   for (std::size_t i = 0; i < ops.size(); ++i) {
     for (std::size_t j = 0; j < ops.size(); ++j) {
       EXPECT_EQ(same(ops[i], ops[j]), i == j) << i << " and " << j;

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Codecs of tensors between stages on the device: the bytes and numbers of the host.
+#include <cmath>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/gpu/gpu.h"
+#include "tests/worker/stage/ops/numeric.h"
+#include "worker/base/random.h"
+#include "worker/stage/ops/kernels.h"
+
+namespace weir::test {
+namespace codec_test {
+
+using stage::Precision;
+using namespace stage::ops;
+
+std::vector<float> numbers(std::size_t count) {
+  Random random(count);
+  std::vector<float> values(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    values[i] = std::ldexp(static_cast<float>(2 * random.uniform() - 1),
+                           static_cast<int>(random.below(30)) - 15);
+  }
+  values[0] = std::nanf("");
+  if (count > 100) values[70] = 0x1p-110F, values[99] = INFINITY;
+  return values;
+}
+
+class Codecs : public OnGpu {};
+
+TEST_F(Codecs, GiveTheBytesOfTheHost) {
+  auto kernels = kernels_of(*device_, Precision::kFp32);
+  ASSERT_TRUE(kernels) << kernels.error().message;
+  for (const int bits : {16, 8, 6}) {
+    for (const auto& [samples, count] : {std::pair{1, 1}, {3, 45}, {5, 1024}, {2, 70'001}}) {
+      const CodecShape shape{.bits = bits, .samples = samples, .count = count};
+      const std::vector<float> values =
+          numbers(static_cast<std::size_t>(samples) * static_cast<std::size_t>(count));
+      const std::size_t bytes = static_cast<std::size_t>(samples) * encoded_sample_bytes(shape);
+      std::vector<unsigned char> expected(bytes);
+      test::run(EncodeBlocks{shape, elements(values.data()), expected.data()});
+      std::vector<float> expected_values(values.size());
+      test::run(DecodeBlocks{shape, expected.data(), elements(expected_values.data())});
+      double expected_sums[4] = {0, 0, 0, 0};
+      test::run(SampleCodecError{shape, elements(values.data()), expected.data(), expected_sums});
+
+      const device::Buffer in = to_device(values), codes = device_->allocate(bytes);
+      const device::Buffer out = device_->allocate(values.size() * sizeof(float));
+      const device::Buffer sums = to_device(std::vector<double>(4, 0.0));
+      (*kernels)->run(EncodeBlocks{shape, in.as<Element>(), codes.as<unsigned char>()});
+      (*kernels)->run(DecodeBlocks{shape, codes.as<unsigned char>(), out.as<Element>()});
+      (*kernels)->run(
+          SampleCodecError{shape, in.as<Element>(), codes.as<unsigned char>(), sums.as<double>()});
+
+      const auto staged = device_->download(codes);
+      ASSERT_TRUE(staged) << staged.error().message;
+      const auto* const got = staged->as<unsigned char>();
+      EXPECT_EQ(std::vector<unsigned char>(got, got + bytes), expected)
+          << bits << " bits, " << samples << " x " << count;
+      const std::vector<float> back = floats_of(out);
+      for (std::size_t i = 0; i < back.size(); ++i) {
+        ASSERT_TRUE(back[i] == expected_values[i] ||
+                    (std::isnan(back[i]) && std::isnan(expected_values[i])))
+            << bits << " bits, number " << i;
+      }
+      const auto told = device_->download(sums);
+      ASSERT_TRUE(told) << told.error().message;
+      for (int i = 0; i < 4; ++i) {
+        const double sum = told->as<double>()[i];
+        EXPECT_TRUE(std::abs(sum - expected_sums[i]) <= 1e-9 * std::abs(expected_sums[i]) ||
+                    (std::isnan(sum) && std::isnan(expected_sums[i])) || sum == expected_sums[i])
+            << bits << " bits: " << sum << " instead of " << expected_sums[i];
+      }
+    }
+  }
+}
+
+}  // namespace codec_test
+}  // namespace weir::test
