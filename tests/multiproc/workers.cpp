@@ -155,6 +155,15 @@ std::string PlanText::json() const {
     plan["apiVersion"] = "weir.dev/plan/v2";
     plan["schedule"]["split"] = {{"held", split->held}, {"postponed", split->postponed}};
   }
+  if (!codecs.raw()) {
+    plan["apiVersion"] = "weir.dev/plan/v4";
+    const auto names = [](const std::vector<schedule::Codec>& list) {
+      std::vector<std::string> out;
+      for (const schedule::Codec codec : list) out.emplace_back(schedule::name(codec));
+      return out;
+    };
+    plan["codecs"] = {{"forward", names(codecs.forward)}, {"backward", names(codecs.backward)}};
+  }
   if (sync != "Exact") {
     plan["sync"] = {{"mode", sync},
                     {"groupSizeMax", group_size_max},

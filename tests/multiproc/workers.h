@@ -72,6 +72,7 @@ struct PlanText {
   std::vector<int> shares;  // micro-batches of each replica; empty: one replica with all
   std::vector<int> caps;    // empty: those of the family
   std::optional<schedule::Split> split = {};
+  schedule::Codecs codecs = {};
   std::vector<std::pair<int, int>> ranges;  // layers of each stage, inclusive; empty: equally many
   std::string sync = "Exact";
   int group_size_max = 4, grace_window_percent = 15, connect_every = 10;  // with Partial

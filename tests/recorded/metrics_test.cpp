@@ -85,14 +85,18 @@ engine::Statistics statistics() {
   recorder.checkpoint_written(300ms);
   recorder.checkpoint_complete(8);
   recorder.checkpoint_failed();
-  recorder.step_done({.step = 9,
-                      .next_step = 10,
-                      .first_stage = true,
-                      .skipped = true,
-                      .loss = 2.5,
-                      .iteration_seconds = 0.25,
-                      .samples = 80},
-                     128);
+  recorder.step_done(
+      {.step = 9,
+       .next_step = 10,
+       .first_stage = true,
+       .skipped = true,
+       .loss = 2.5,
+       .iteration_seconds = 0.25,
+       .sent = {{{.bits = 8.25, .rounded = true, .error_ratio = 0.0075, .zeroed_ratio = 0.01},
+                 {.bits = 32}}},
+       .compressed = true,
+       .samples = 80},
+      128);
   engine::Statistics all = recorder.read();
   all.copied_bytes = 900;
   all.copy_step = 7;

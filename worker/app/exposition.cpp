@@ -115,6 +115,9 @@ void add_process(Builder& out, const WorkerLabels& labels, const Statistics& s) 
   out.counter("weir_skipped_steps_total",
               "steps that changed no parameter: their loss or gradient was no finite number",
               static_cast<double>(s.skipped_steps));
+  out.counter("weir_compressed_steps_total",
+              "steps in which this worker sent or received tensors in fewer bits",
+              static_cast<double>(s.compressed_steps));
   out.begin("weir_checkpoint_seconds", "from the copy until this worker's files lie on disk",
             Type::kHistogram);
   out.add(histogram_of(s.save));
@@ -261,6 +264,25 @@ void add_links(Builder& out, const std::vector<transport::LinkReport>& links, co
        [](const Counters& c) { return transfer_histogram(c); });
   each(metric::kLinkRttSeconds, "smallest of the last 16 round trips; 0 = unknown", Type::kGauge,
        [](const Counters& c) { return c.rtt_seconds; });
+  const auto of_tensors = [&](const char* name, const char* help, auto value_of) {
+    const auto sent = [&s](const transport::LinkReport& link) -> const engine::SentTensors& {
+      return s.sent[static_cast<std::size_t>(link.channel)];
+    };
+    const auto known = [&](const transport::LinkReport& link) { return sent(link).bits > 0; };
+    if (std::ranges::none_of(links, known)) return;  // no step has been done
+    out.begin(name, help, Type::kGauge);
+    for (const transport::LinkReport& link : links) {
+      if (known(link)) out.add(value_of(sent(link)), labels_of(link));
+    }
+  };
+  of_tensors("weir_link_codec_bits", "bits of a number between stages on the wire",
+             [](const engine::SentTensors& sent) { return sent.bits; });
+  of_tensors("weir_link_quantization_error_ratio",
+             "relative error of the tensors of the last step by their codec; 0: none, or BF16",
+             [](const engine::SentTensors& sent) { return sent.error_ratio; });
+  of_tensors("weir_link_zeroed_ratio",
+             "part of the numbers of the last step that their codec turned into 0",
+             [](const engine::SentTensors& sent) { return sent.zeroed_ratio; });
 }
 
 // Times of links that use NCCL, if it reports them. Waiting for the receiver's memory means that

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/engine/boundary_codec.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -72,10 +73,7 @@ Status BoundaryCodec::begin_step(const schedule::Plan& plan, int stage,
   set(Channel::kForward, false, false);
   set(Channel::kBackward, true, false);
   set(Channel::kBackward, false, true);
-  for (const End& end : ends_) {
-    if (end.bits > 0) return prepare();
-  }
-  return Unit{};
+  return codes_any() ? prepare() : Status(Unit{});
 }
 
 double* BoundaryCodec::sums_of(Channel channel) const {
@@ -106,13 +104,24 @@ Result<device::Buffer> BoundaryCodec::decode(Channel channel, device::Buffer mes
   return tensor;
 }
 
-Result<CodecError> BoundaryCodec::error(Channel channel) const {
-  if (!codes(channel, true)) return CodecError{};
+bool BoundaryCodec::codes_any() const {
+  return std::ranges::any_of(ends_, [](const End& end) { return end.bits > 0; });
+}
+
+Result<SentTensors> BoundaryCodec::sent(Channel channel) const {
+  const End& to = end(channel, true);
+  SentTensors told;
+  if (to.raw_bytes == 0) return told;
+  told.rounded = to.bits > 0;
+  told.bits = 8.0 * static_cast<double>(stage::element_bytes(precision_) * to.bytes) /
+              static_cast<double>(to.raw_bytes);
+  if (!told.rounded) return told;
   std::array<double, kSums> sums{};
   WEIR_OK(device_.read(sums.data(), sums_of(channel), sizeof sums));
   const auto [error, signal, zeroed, nonzero] = sums;
-  return CodecError{.error_ratio = signal > 0 ? std::sqrt(error / signal) : 0,
-                    .zeroed_ratio = nonzero > 0 ? zeroed / nonzero : 0};
+  if (signal > 0) told.error_ratio = std::sqrt(error / signal);
+  if (nonzero > 0) told.zeroed_ratio = zeroed / nonzero;
+  return told;
 }
 
 }  // namespace weir::engine

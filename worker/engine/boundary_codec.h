@@ -11,18 +11,13 @@
 
 #include "worker/base/result.h"
 #include "worker/device/device.h"
+#include "worker/engine/statistics.h"
 #include "worker/schedule/plan.h"
 #include "worker/stage/ops/kernels.h"
 #include "worker/stage/stage.h"
 #include "worker/transport/communicator.h"
 
 namespace weir::engine {
-
-// Rounding of one direction in a step, of the blocks that were looked at.
-struct CodecError {
-  double error_ratio = 0;   // root mean square of the errors over that of the numbers
-  double zeroed_ratio = 0;  // of the numbers that are not 0, those that decode to 0
-};
 
 class BoundaryCodec {
  public:
@@ -41,14 +36,14 @@ class BoundaryCodec {
     return end(channel, sending).bits > 0;
   }
 
-  // What the channel carries for a tensor of this stage, and the tensor of what it has carried.
+  // The message that carries a tensor of this stage, and the tensor of a message that has come.
   // kInternal: no device memory, or the kernels failed.
   Result<device::Buffer> encode(transport::Channel channel, device::Buffer tensor);
   Result<device::Buffer> decode(transport::Channel channel, device::Buffer message);
 
-  // Of the tensors that were sent on a channel since begin_step(); zeros where they are raw. Waits
-  // for the device.
-  Result<CodecError> error(transport::Channel channel) const;
+  bool codes_any() const;
+  // The tensors sent on a channel since begin_step(). Waits for the device if they are encoded.
+  Result<SentTensors> sent(transport::Channel channel) const;
 
  private:
   struct End {

@@ -26,7 +26,7 @@ namespace weir::engine {
 struct StepTraffic {
   schedule::Credits credits;
   int micro_batches = 0;
-  // Of one micro-batch, as links carry it: activations, and their gradients.
+  // Bytes of one micro-batch on the wire: activations, and their gradients.
   std::int64_t forward_in_bytes = 0, forward_out_bytes = 0;
   std::int64_t backward_in_bytes = 0, backward_out_bytes = 0;
   bool header_follows = true;  // the next message after these is the next step's header

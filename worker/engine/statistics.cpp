@@ -159,6 +159,8 @@ void Recorder::step_done(const StepRecord& record, std::int64_t tokens_per_sampl
   const std::lock_guard lock(mutex_);
   statistics_.step = record.next_step;
   statistics_.loss = record.loss;
+  statistics_.sent = record.sent;
+  if (record.compressed) ++statistics_.compressed_steps;
   if (record.skipped) ++statistics_.skipped_steps;
   statistics_.iteration.add(record.iteration_seconds);
   if (!record.first_stage) return;

@@ -75,6 +75,16 @@ struct SyncLink {
 // and the number of series does not grow with the square of the replicas.
 constexpr int kMostSyncLinks = 4;
 
+// The tensors that this rank sends to another stage in one direction.
+struct SentTensors {
+  double bits = 0;  // of a number on the wire; 0: none are sent
+  bool rounded = false;
+  // In the last step, of the blocks that were looked at; 0 unless they are rounded in blocks.
+  double error_ratio = 0;   // root mean square of the errors over that of the numbers
+  double zeroed_ratio = 0;  // of the numbers that are not 0, those that decode to 0
+};
+using Sent = std::array<SentTensors, 2>;  // by transport::Channel
+
 struct Statistics {
   // The plan in force. stage < 0: idle or no plan yet.
   int replica = 0, stage = -1, stages = 0;
@@ -97,6 +107,8 @@ struct Statistics {
   double seconds_of(protocol::StepPart part) const {
     return part_seconds[static_cast<std::size_t>(part)];
   }
+  Sent sent{};
+  std::int64_t compressed_steps = 0;         // in which this rank sent or received a codec
   double fill_seconds = 0;  // waits for the first micro-batch, both ways, and for headers of steps
   double sync_seconds = 0;  // time waiting for the other replicas, of all stages
   std::int64_t sync_rounds = 0;              // steps synchronised with other replicas
@@ -147,6 +159,8 @@ struct StepRecord {
   std::array<std::chrono::nanoseconds, protocol::kStepParts> parts{};
   std::uint32_t next_epoch = 0;  // all replicas change to it before the next step; 0 = none
   protocol::Verdict verdict;
+  Sent sent{};
+  bool compressed = false;  // a tensor that this rank sent or received was encoded
   int samples = 0;
   int in_flight_peak = 0;
   int held_peak = 0;  // micro-batches from F to W with a split backward, else in_flight_peak

@@ -96,6 +96,9 @@ class Runner {
     if (averages()) WEIR_OK(average());
     StepRecord result = record(start);
     result.verdict = verdict;
+    WEIR_TRY(result.sent[0], codec.sent(Channel::kForward));
+    WEIR_TRY(result.sent[1], codec.sent(Channel::kBackward));
+    result.compressed = codec.codes_any();
     return result;
   }
 

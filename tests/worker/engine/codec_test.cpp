@@ -185,15 +185,17 @@ TEST_F(Coded, TellsSizesAndErrorsOfADirection) {
 
   ASSERT_TRUE(message);
   EXPECT_EQ(message->size(), 2U * 3 * 33);
-  auto error = codec_.error(transport::Channel::kForward);
+  auto error = codec_.sent(transport::Channel::kForward);
   ASSERT_TRUE(error);
   EXPECT_GT(error->error_ratio, 0.001);
   EXPECT_LT(error->error_ratio, 0.01);
   EXPECT_EQ(error->zeroed_ratio, 0);
+  EXPECT_DOUBLE_EQ(error->bits, 8.25);
   ASSERT_TRUE(codec_.begin_step(plan_with(Codec::kRaw), 0, layers_));
-  error = codec_.error(transport::Channel::kForward);
+  error = codec_.sent(transport::Channel::kForward);
   ASSERT_TRUE(error);
   EXPECT_EQ(error->error_ratio, 0) << "of this step alone";
+  EXPECT_DOUBLE_EQ(error->bits, 32);
 }
 
 TEST_F(Coded, NeedsKernelsForACodecOnly) {

@@ -84,7 +84,7 @@ struct DecodeBlocks {
 void run_on_host(const DecodeBlocks& op, const Host& host);
 void run_on_cuda(const DecodeBlocks& op, CudaQueue& queue);
 
-// What rounding did to one block of kCodecSampling, from the first on: adds to sums[0] the squares
+// Looks at rounding in one block of kCodecSampling, from the first on: adds to sums[0] the squares
 // of the errors, to [1] the squares of the numbers, to [2] how many are not 0 but decode to 0, and
 // to [3] how many are not 0. Nothing with 16 bits.
 struct SampleCodecError {
