@@ -35,7 +35,8 @@ RankShares shares_of(const PartSeconds& parts) {
     return all > 0 ? static_cast<int>(std::lround(100 * sum(parts, chosen) / all)) : 0;
   };
   return {.busy = percent({StepPart::kForward, StepPart::kBackward, StepPart::kWeights,
-                           StepPart::kOptimizer, StepPart::kData, StepPart::kClip}),
+                           StepPart::kOptimizer, StepPart::kData, StepPart::kCodec,
+                           StepPart::kClip}),
           .late = percent({StepPart::kForwardLate, StepPart::kGradientLate}),
           .link = percent({StepPart::kForwardLink, StepPart::kGradientLink}),
           .full = percent({StepPart::kFullWait}),

@@ -35,7 +35,7 @@ constexpr int kTries = 3, kPass = 0, kFail = 1, kWrongUse = 2, kSkipped = 77;
 constexpr int kShapedTokens = 128;
 const char* const kUsage =
     "schedule_bench [--steps=N] [--parallel=N] [--links=paced|htb] [--retune-steps=N]\n"
-    "  [--cases=e1|e2|e3|e3b|e3c|e4|e5|e5strict|e7|split|peer|all]\n";
+    "  [--cases=e1|e2|e3|e3b|e3c|e4|e5|e5strict|e7|split|codecs|peer|all]\n";
 
 double mean_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());

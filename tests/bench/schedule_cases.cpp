@@ -51,6 +51,20 @@ void add_split(std::vector<Case>& cases, int stages, int micro_batches) {
   }
 }
 
+// One link that no order hides, raw and in fewer bits.
+void add_codecs(std::vector<Case>& cases) {
+  using schedule::Codec;
+  for (const double c : {20.0, 40.0, 100.0, 200.0}) {
+    for (const char* plan : {"1F1B", "hintlean"}) {
+      cases.push_back({.experiment = "codecs", .plan = plan, .c = {2.5, c, 2.5}});
+    }
+    for (const Codec codec : {Codec::kBf16, Codec::kInt8, Codec::kInt6}) {
+      cases.push_back(
+          {.experiment = "codecs", .plan = "hintlean", .c = {2.5, c, 2.5}, .codec = codec});
+    }
+  }
+}
+
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
   add(cases, "e1", {0, 0, 0}, {"1F1B", "k2", "slack2", "hint2"});
@@ -69,6 +83,7 @@ std::vector<Case> all_cases() {
   for (const int stages : {4, 8}) {
     for (const int micro_batches : {32, 16}) add_split(cases, stages, micro_batches);
   }
+  add_codecs(cases);
   // Beside torch.distributed.pipelining, which has the first two.
   for (const double c : {0.0, 5.0, 10.0, 20.0}) {
     add(cases, "peer", {c, c, c}, {"1F1B", "GPipe", "k2", "hint3"});
@@ -85,6 +100,7 @@ std::string Case::links() const {
   }
   const bool equal = std::ranges::count(c, c.front()) == std::ssize(c);
   result += "c=" + (equal ? text(c.front()) : joined(c, ",", text));
+  if (codec != schedule::Codec::kRaw) result += std::string(" ") + schedule::name(codec);
   if (window) result += " window=" + std::to_string(*window);
   return bursts ? result + " bursts" : result;
 }
@@ -93,11 +109,20 @@ double Case::message_bytes() const {
   return kMessageBytes / 64 * tokens;
 }
 
+double Case::wire_bytes(std::size_t link) const {
+  const bool slowest = c[link] == *std::ranges::max_element(c);
+  constexpr int kSamples = 2, kFloat = 4;
+  const auto count = static_cast<std::int64_t>(message_bytes()) / kSamples / kFloat;
+  return slowest ? static_cast<double>(kSamples * encoded_bytes(codec, count, kFloat))
+                 : message_bytes();
+}
+
 std::vector<Case> cases_of(const std::string& experiment) {
   std::vector<Case> cases = all_cases();
   std::erase_if(cases, [&](const Case& one) {
-    return experiment == "all" ? one.experiment == "peer" || one.experiment == "split"
-                               : one.experiment != experiment;
+    return experiment == "all"
+               ? one.experiment == "peer" || one.experiment == "split" || one.experiment == "codecs"
+               : one.experiment != experiment;
   });
   return cases;
 }
@@ -115,9 +140,13 @@ schedule::RateTrace burst_trace(int worker) {
 }
 
 schedule::PipelineModel model_of(const Case& one) {
+  std::vector<double> transfers = one.c;
+  for (std::size_t link = 0; link < transfers.size(); ++link) {
+    transfers[link] *= one.wire_bytes(link) / one.message_bytes();
+  }
   schedule::PipelineModel model =
       schedule::test::model_of(std::vector<double>(one.c.size() + 1, kForward),
-                               std::vector<double>(one.c.size() + 1, kBackward), one.c);
+                               std::vector<double>(one.c.size() + 1, kBackward), transfers);
   for (schedule::StageTime& stage : model.stages) {
     stage.backward_input = stage.backward_weights = stage.backward / 2;
   }
@@ -159,6 +188,12 @@ test::PlanText plan_text(const std::string& plan, const Case& one) {
   document.k = schedule.k;
   document.caps = schedule.caps;
   document.split = schedule.split;
+  for (std::size_t link = 0; link < one.c.size(); ++link) {
+    const bool raw = one.wire_bytes(link) == one.message_bytes();
+    const schedule::Codec codec = raw ? schedule::Codec::kRaw : one.codec;
+    document.codecs.forward.push_back(codec);
+    document.codecs.backward.push_back(codec);
+  }
   document.stages = one.stages();
   document.micro_batches = one.micro_batches;
   return document;

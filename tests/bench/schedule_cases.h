@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Experiments E1, E2, E3, E4, E7, E13 on real workers: f=10 ms, b=20 ms, and but for some of E13
-// S=4, M=32; which plans over which links, and what the simulator says.
+// Experiments E1, E2, E3, E4, E7, E13, E14 on real workers: f=10 ms, b=20 ms, and but for some of
+// E13 S=4, M=32; which plans over which links, and what the simulator says.
 #pragma once
 
 #include <array>
@@ -28,10 +28,13 @@ struct Case {
   int tokens = 64;               // of a sample: a message has 1 KiB per token
   std::optional<LinkTimes> measured = std::nullopt;  // instead of c, for the simulator
   int micro_batches = kMicroBatches;
+  schedule::Codec codec = schedule::Codec::kRaw;  // of the slowest links, in both directions
 
   int stages() const { return static_cast<int>(c.size()) + 1; }
-  std::string links() const;  // "c=5", "c=2.5,25,2.5", "c=20 window=1", "S=8 M=16 c=5"
-  double message_bytes() const;
+  // "c=5", "c=2.5,25,2.5", "c=20 window=1", "S=8 M=16 c=5"
+  std::string links() const;
+  double message_bytes() const;  // raw
+  double wire_bytes(std::size_t link) const;
 };
 std::vector<Case> cases_of(const std::string& experiment);  // or "all"
 

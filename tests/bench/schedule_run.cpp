@@ -28,7 +28,7 @@ LinkTimes transfers_of(test::Workers& workers, const std::vector<test::Host>& ho
       const char* direction = way == 0 ? R"(dir="fwd")" : R"(dir="bwd")";
       const auto sent = test::metric(page, {"weir_link_bytes_total{", label, direction});
       const auto busy = test::metric(page, {"weir_link_busy_seconds_total{", label, direction});
-      if (sent && busy && *sent > 0) result[link][way] = 1e3 * *busy / *sent * one.message_bytes();
+      if (sent && busy && *sent > 0) result[link][way] = 1e3 * *busy / *sent * one.wire_bytes(link);
     }
   }
   return result;

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// Losses of training whose tensors between stages have fewer bits, beside those of raw ones: four
+// workers, all boundaries in both directions in every step, equal data and seeds. The last tenth of
+// the text is for validation, which is always raw.
+//   codec_loss_bench --data=FILE [--model=NAME] [--steps=N] [--seeds=N] [--precision=fp32|bf16]
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/multiproc/workers.h"
+#include "worker/base/text.h"
+
+namespace weir::bench {
+namespace {
+
+constexpr int kFail = 1, kWrongUse = 2;
+constexpr int kStages = 4, kMicroBatches = 4, kSamples = 2;  // a batch of 8
+
+struct Given {
+  std::string model = "gpt-tiny", data, precision = "fp32";
+  int steps = 300, seeds = 3;
+};
+
+struct Losses {
+  double training = 0, validation = 0;  // mean of the last tenth of the steps; of the end
+};
+
+// Of the last validation in a log of JSON lines.
+std::optional<double> validation_loss(const std::string& log) {
+  const std::string mark = "\"loss\":";
+  const std::size_t at = log.find(mark, log.rfind(R"("msg":"validated")"));
+  if (at == std::string::npos) return std::nullopt;
+  return std::strtod(log.c_str() + at + mark.size(), nullptr);
+}
+
+std::optional<Losses> train(const Given& given, schedule::Codec codec, int seed,
+                            const std::string& text, const std::string& held_out) {
+  test::PlanText plan{.type = "KFKB", .dispatch = "Hint", .k = 2};
+  plan.stages = kStages;
+  plan.micro_batches = kMicroBatches;
+  plan.micro_batch_size = kSamples;
+  const std::vector<schedule::Codec> all(kStages - 1, codec);
+  plan.codecs = {.forward = all, .backward = all};
+  test::Workers workers(
+      plan, {"--model=" + given.model, "--seq=128", "--threads=1", "--lr=1e-3", "--vocab=256",
+             "--steps=" + std::to_string(given.steps), "--seed=" + std::to_string(seed),
+             "--precision=" + given.precision, "--data=" + text, "--validation-data=" + held_out,
+             "--validation-interval=" + std::to_string(given.steps), "--validation-samples=256"});
+  for (int i = 0; i < workers.count(); ++i) {
+    if (workers[i].wait(std::chrono::hours(2)) == 0) continue;
+    std::fprintf(stderr, "%s\n", workers[i].errors().c_str());
+    return std::nullopt;
+  }
+  const auto steps = workers.steps(kStages - 1);
+  const std::size_t tenth = std::max<std::size_t>(1, steps.size() / 10);
+  Losses losses;
+  for (std::size_t i = steps.size() - tenth; i < steps.size(); ++i) {
+    losses.training += std::strtod(steps[i].loss_hex.c_str(), nullptr) / static_cast<double>(tenth);
+  }
+  const auto validation = validation_loss(workers[kStages - 1].errors());
+  if (!validation) return std::nullopt;
+  losses.validation = *validation;
+  return losses;
+}
+
+int run(const Given& given) {
+  std::ifstream file(given.data, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (text.size() < 100'000) {
+    std::fprintf(stderr, "--data=%s: a text of 100 kB or more is needed\n", given.data.c_str());
+    return kWrongUse;
+  }
+  const test::TempDir folder;
+  const std::size_t end = text.size() / 10 * 9;
+  const std::string training = folder.file("training.txt", text.substr(0, end));
+  const std::string held_out = folder.file("held_out.txt", text.substr(end));
+  std::map<schedule::Codec, double> sums;
+  for (int seed = 1; seed <= given.seeds; ++seed) {
+    Losses raw;
+    for (const schedule::Codec codec : schedule::kCodecs) {
+      if (codec == schedule::Codec::kBf16 && given.precision == "bf16") continue;
+      const auto losses = train(given, codec, seed, training, held_out);
+      if (!losses) return kFail;
+      if (codec == schedule::Codec::kRaw) raw = *losses;
+      const double over = 100 * (losses->validation / raw.validation - 1);
+      sums[codec] += over;
+      std::printf("%s, seed %d, %-4s  training %.4f (%+.2f %%)  validation %.4f (%+.2f %%)\n",
+                  given.model.c_str(), seed, name(codec), losses->training,
+                  100 * (losses->training / raw.training - 1), losses->validation, over);
+      std::fflush(stdout);
+    }
+  }
+  for (const auto& [codec, sum] : sums) {
+    if (codec == schedule::Codec::kRaw) continue;
+    std::printf("mean of validation over raw, %s: %+.2f %%\n", name(codec), sum / given.seeds);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace weir::bench
+
+int main(int argc, char** argv) {
+  weir::bench::Given given;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i], key = word.substr(0, word.find('='));
+    const std::string value = key.size() == word.size() ? "" : word.substr(key.size() + 1);
+    if (key == "--model") {
+      given.model = value;
+    } else if (key == "--data") {
+      given.data = value;
+    } else if (key == "--precision") {
+      given.precision = value;
+    } else if (key == "--steps" && std::atoi(value.c_str()) > 0) {
+      given.steps = std::atoi(value.c_str());
+    } else if (key == "--seeds" && std::atoi(value.c_str()) > 0) {
+      given.seeds = std::atoi(value.c_str());
+    } else {
+      std::fprintf(stderr,
+                   "codec_loss_bench --data=FILE [--model=NAME] [--steps=N] [--seeds=N]\n"
+                   "  [--precision=fp32|bf16]\n");
+      return weir::bench::kWrongUse;
+    }
+  }
+  return weir::bench::run(given);
+}
