@@ -92,6 +92,44 @@ Answer ask_retune(Evaluation& evaluation) {
   return {retune::proposal_of(facts, evaluation.decision), true};
 }
 
+// The best order of the job if its links had these rates.
+std::optional<compression::Order> best_order_with(const Evaluation& evaluation,
+                                                  const costing::Input& costing) {
+  const retune::State& own = evaluation.tick.memory.retune;
+  const retune::Input input = retune::input_of(evaluation.facts, *evaluation.model, costing);
+  retune::State state;
+  state.cost.correction = own.cost.correction;
+  state.record.quarantine = own.record.quarantine;
+  state.guarded_samples = own.guarded_samples;
+  auto decision = retune::tune(input, state).decision;
+  if (decision.candidates.empty()) return std::nullopt;
+  retune::Costed& best = decision.candidates.front();
+  return compression::Order{std::move(best.schedule), best.seconds};
+}
+
+Answer ask_compression(Evaluation& evaluation) {
+  const facts::Facts& facts = evaluation.facts;
+  Memory& memory = evaluation.tick.memory;
+  // Without news an evaluation would count the same evidence twice.
+  const bool news = evaluation.decision.current_seconds > 0;
+  if (!evaluation.model || memory.ranks_change || !news) return {};
+  gate::Moment moment = moment_of(facts, memory);
+  moment.unjudged = memory.plan_change.has_value();
+  const auto backwards = facts::why_whole(facts, &*evaluation.model).empty()
+                             ? schedule::Backwards::kSplit
+                             : schedule::Backwards::kWhole;
+  compression::Answer answer = compression::propose(
+      facts, costing_of(evaluation), moment, evaluation.asked, backwards,
+      [&](const costing::Input& input) { return best_order_with(evaluation, input); },
+      memory.compression);
+  std::string& announced = memory.announced.compression;
+  if (!answer.bound) announced.clear();
+  if (facts.spec.adaptation.compress.enabled) return {std::move(answer.proposal), false};
+  // Once while a link stays bound, whatever the codecs are.
+  if (answer.proposal && announced.empty()) announce(evaluation.tick, *answer.proposal);
+  return {};
+}
+
 Answer ask_retry_previous(Evaluation& evaluation) {
   const facts::Facts& facts = evaluation.facts;
   Memory& memory = evaluation.tick.memory;
@@ -157,10 +195,10 @@ Answer ask_replace(Evaluation& evaluation) {
                            evaluation.asked, memory.replace)};
 }
 
-constexpr std::array kTiers{TierEntry{"shares", ask_shares}, TierEntry{"retune", ask_retune},
-                            TierEntry{"retry_previous", ask_retry_previous},
-                            TierEntry{"repartition", ask_repartition},
-                            TierEntry{"replace", ask_replace}};
+constexpr std::array kTiers{
+    TierEntry{"shares", ask_shares},           TierEntry{"retune", ask_retune},
+    TierEntry{"compress", ask_compression},    TierEntry{"retry_previous", ask_retry_previous},
+    TierEntry{"repartition", ask_repartition}, TierEntry{"replace", ask_replace}};
 
 // Asks the tiers until one makes a change. In mode Observe they only propose.
 void ask_tiers(Evaluation& evaluation) {

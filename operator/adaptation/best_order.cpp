@@ -42,6 +42,7 @@ std::optional<gate::Considered> best_order(const facts::Facts& facts, const plan
   const auto pipelines = costing::pipelines_under(conditions, facts, model, *facts.plan);
   if (!rates || pipelines.empty()) return std::nullopt;
   costing::Input costing = costing::costing_input(facts, model);
+  costing::by_raw_bytes(*facts.plan, model, costing.boundary_bytes, *rates);
   costing.rates = *std::move(rates);
   costing.replicas.clear();
   for (const auto& [micro_batches, pipeline] : pipelines) {

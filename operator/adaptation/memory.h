@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "operator/adaptation/compression/compression.h"
 #include "operator/adaptation/costing/conditions.h"
 #include "operator/adaptation/gate/proposal.h"
 #include "operator/adaptation/repartition/repartition.h"
@@ -44,19 +45,20 @@ struct Rollback {
 
 // Offers of the last events PlanProposed, which are not repeated.
 struct Announced {
-  std::string retune, shares, ranks;
+  std::string retune, shares, compression, ranks;
 };
 
 struct Memory {
   retune::State retune;
   shares::State shares;
+  compression::Memory compression;
   repartition::Memory repartition;
   replace::Memory replace;
   facts::History history;
   gate::Calibration calibration;  // of all jobs of this leader, where the controller lends it
   gate::Considered order, cut;    // of retune and regroup
   std::optional<Time> last_evaluation;
-  std::optional<Change> plan_change;   // of retune or shares
+  std::optional<Change> plan_change;   // of retune, shares or compress
   std::optional<Change> ranks_change;  // of regroup or replace
   std::optional<Rollback> rollback;
   Announced announced;

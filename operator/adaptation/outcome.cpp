@@ -23,11 +23,16 @@ bool of_ranks(const Change& change) {
          change.kind == Kind::kReplace;
 }
 
+bool of_codecs(const Change& change) {
+  return change.kind == Kind::kCompress || change.kind == Kind::kDecompress;
+}
+
 bool of_mode(const Change& change) {
   return change.kind == Kind::kShares && change.offer == shares::name(shares::Mode::kPartial);
 }
 
 gate::Clock& clock_of(Memory& memory, const Change& change) {
+  if (of_codecs(change)) return memory.compression.clock;
   if (!of_ranks(change)) return memory.retune.clock;
   return change.kind == Kind::kReplace ? memory.replace.clock : memory.repartition.clock;
 }
@@ -35,11 +40,13 @@ gate::Clock& clock_of(Memory& memory, const Change& change) {
 gate::Record& record_of(Memory& memory, const Change& change) {
   if (of_mode(change)) return memory.shares.mode;
   if (change.kind == Kind::kShares) return memory.shares.shares;
+  if (of_codecs(change)) return memory.compression.coarser;
   if (!of_ranks(change)) return memory.retune.record;
   return change.kind == Kind::kReplace ? memory.replace.record : memory.repartition.record;
 }
 
 gate::Rules rules_of(const facts::Facts& facts, const Change& change) {
+  if (of_codecs(change)) return compression::rules_of(facts.spec);
   if (!of_ranks(change)) return retune::settings_of(facts.spec).rules;
   const auto& adaptation = facts.spec.adaptation;
   const auto& spec = change.kind == Kind::kReplace ? adaptation.replace : adaptation.regroup;
@@ -141,14 +148,18 @@ gate::Proposal roll_back(const facts::Facts& facts, Tick& tick, const Change& ch
   const bool shares = change.kind == Kind::kShares;
   if (shares && !of_mode(change)) tick.memory.shares.share_cost.current_shares = 0;
   say(tick, "Warning", "PlanRolledBack",
-      (shares ? "back to shares " + joined(previous.micro_batches)
-              : "back to k=" + std::to_string(previous.schedule.k)) +
+      (of_codecs(change) ? "back from " + change.what
+       : shares          ? "back to shares " + joined(previous.micro_batches)
+                         : "back to k=" + std::to_string(previous.schedule.k)) +
           ": the new plan was slower on the same network");
   schedule::Plan plan = *facts.plan;
   plan.schedule = previous.schedule;
   plan.micro_batches = previous.micro_batches;
   plan.sync = previous.sync;
-  return start_rollback(facts, tick.memory, std::move(plan), schedule::Trigger::kRetune);
+  plan.codecs = previous.codecs;
+  return start_rollback(
+      facts, tick.memory, std::move(plan),
+      of_codecs(change) ? schedule::Trigger::kCompress : schedule::Trigger::kRetune);
 }
 
 // A proposal is a rollback.
@@ -218,6 +229,8 @@ void refused(Memory& memory, const schedule::Plan* plan, std::uint32_t revision)
   constexpr auto kForGood = std::numeric_limits<std::int64_t>::max();
   if (change->kind == Kind::kRetune) {
     memory.retune.record.quarantine[change->offer] = kForGood;
+  } else if (of_codecs(*change)) {
+    memory.compression.coarser.quarantine[change->offer] = kForGood;
   } else if (plan != nullptr) {
     const std::string shares = joined(plan->micro_batches);
     memory.shares.shares.quarantine[shares] = kForGood;

@@ -67,6 +67,20 @@ void take_shares(const facts::Facts& facts, Tick& tick, const gate::Proposal& pr
   tick.clocks.regroup_last_change = facts.now;
 }
 
+void take_codecs(const facts::Facts& facts, Tick& tick, const gate::Proposal& proposal) {
+  Memory& memory = tick.memory;
+  memory.plan_change.reset();
+  if (proposal.judged) {
+    memory.plan_change = change_of(facts, proposal, sampled_step_seconds(facts));
+  }
+  memory.compression.clock.last_change = facts.now;
+  memory.retune.last_change_step = facts.report->step;
+  gate::nothing_offered(memory.retune.record);
+  const bool finer = proposal.kind == Kind::kDecompress;
+  tick.events_of_change.push_back(
+      {"Normal", finer ? "PlanDecompressed" : "PlanCompressed", proposal.text, "Adapt"});
+}
+
 void take_ranks(const facts::Facts& facts, Tick& tick, const gate::Proposal& proposal) {
   Memory& memory = tick.memory;
   if (proposal.kind == Kind::kRepartition) {
@@ -93,6 +107,7 @@ void take_ranks(const facts::Facts& facts, Tick& tick, const gate::Proposal& pro
 
 std::string& announced(Memory& memory, Kind kind) {
   if (kind == Kind::kShares) return memory.announced.shares;
+  if (kind == Kind::kCompress || kind == Kind::kDecompress) return memory.announced.compression;
   const bool retunes = kind == Kind::kRetune || kind == Kind::kMemoryGuard;
   return retunes ? memory.announced.retune : memory.announced.ranks;
 }
@@ -108,6 +123,10 @@ void take(const facts::Facts& facts, Tick& tick, gate::Proposal proposal) {
     case Kind::kShares:
     case Kind::kSpec:
       take_shares(facts, tick, proposal);
+      break;
+    case Kind::kCompress:
+    case Kind::kDecompress:
+      take_codecs(facts, tick, proposal);
       break;
     case Kind::kRepartition:
     case Kind::kRetry:

@@ -9,6 +9,7 @@ namespace weir::api {
 
 enum class AdaptationMode : unsigned char { kOff, kObserve, kAuto };
 enum class CleanupPolicy : unsigned char { kRunning, kAll, kNone };
+enum class Coarsest : unsigned char { kBf16, kInt8, kInt6 };
 enum class KMode : unsigned char { kAuto, kFixed };
 enum class NeighborCopies : unsigned char { kAuto, kOn, kOff };
 enum class PlacementMode : unsigned char { kLateBinding, kPinned };
@@ -25,6 +26,8 @@ template <>
 inline constexpr const char* kTexts<AdaptationMode> = "Off Observe Auto";
 template <>
 inline constexpr const char* kTexts<CleanupPolicy> = "Running All None";
+template <>
+inline constexpr const char* kTexts<Coarsest> = "BF16 Int8 Int6";
 template <>
 inline constexpr const char* kTexts<KMode> = "Auto Fixed";
 template <>

@@ -176,12 +176,19 @@ inline void fields(const JobReader& io, TierSpec& tier) {
   io("cooldownSeconds", tier.cooldown_seconds);
   io("minGainPercent", tier.min_gain_percent);
 }
+inline void fields(const JobReader& io, CompressSpec& compress) {
+  io("enabled", compress.enabled);
+  io("coarsest", compress.coarsest);
+  io("cooldownSeconds", compress.cooldown_seconds);
+  io("minGainPercent", compress.min_gain_percent);
+}
 inline void fields(const JobReader& io, AdaptationSpec& adaptation) {
   io("mode", adaptation.mode);
   io("evaluationIntervalSeconds", adaptation.evaluation_interval_seconds);
   io("retune", adaptation.retune);
   io("regroup", adaptation.regroup);
   io("replace", adaptation.replace);
+  io("compress", adaptation.compress);
   io("metrics.windowSeconds", adaptation.window_seconds);
   io("metrics.staleAfterSeconds", adaptation.stale_after_seconds);
 }

@@ -38,7 +38,8 @@ struct PlanStatus {
   int k = 0, micro_batch_size = 0, micro_batches = 0, stage_count = 0;
   std::string predicted_step_seconds, predicted_gain_percent, measured_gain_percent;
   std::string predicted_gain_interval, measured_gain_error;  // 80 %, in percent; standard error
-  std::string split;  // what stages hold and postpone, or "no" and why
+  std::string codecs;  // of boundaries that are not raw, "1-2:Int8"
+  std::string split;   // what stages hold and postpone, or "no" and why
   // How far the step is above what no order can beat, simulated and measured.
   std::optional<int> bound_percent_simulated, bound_percent_measured;
   std::optional<Time> time;

@@ -61,10 +61,17 @@ struct TierSpec {
   bool operator==(const TierSpec&) const = default;
 };
 
+struct CompressSpec {
+  bool enabled = false;
+  Choice<Coarsest> coarsest = Coarsest::kInt8;
+  int cooldown_seconds = 60, min_gain_percent = 10;
+  bool operator==(const CompressSpec&) const = default;
+};
 struct AdaptationSpec {
   Choice<AdaptationMode> mode = AdaptationMode::kAuto;
   int evaluation_interval_seconds = 5;
   TierSpec retune{true, 60, 3}, regroup{true, 600, 10}, replace{false, 1800, 30};
+  CompressSpec compress;
   int window_seconds = 0;  // 0 = five scrape intervals
   int stale_after_seconds = 60;
   bool operator==(const AdaptationSpec&) const = default;

@@ -54,6 +54,7 @@ void fields(const auto& io, Same<PlanStatus> auto& plan) {
   io("predictedGainInterval", plan.predicted_gain_interval);
   io("measuredGainPercent", plan.measured_gain_percent);
   io("measuredGainError", plan.measured_gain_error);
+  if (io.kReads || !plan.codecs.empty()) io("codecs", plan.codecs);
   io("split", plan.split);
   io("boundPercent.simulated", plan.bound_percent_simulated);
   io("boundPercent.measured", plan.bound_percent_measured);

@@ -67,6 +67,10 @@ std::optional<Refusal> refuse_adaptation(const AdaptationSpec& adaptation, int s
                                       std::to_string(scrape_seconds) + " s, set it to at least " +
                                       std::to_string(kScrapesPerWindow * scrape_seconds)};
   }
+  if (!adaptation.compress.coarsest.known()) {
+    return not_implemented("adaptation.compress.coarsest", adaptation.compress.coarsest.text(),
+                           "set it to BF16, Int8 or Int6");
+  }
   return std::nullopt;
 }
 

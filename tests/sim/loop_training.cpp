@@ -18,6 +18,15 @@ constexpr double kJitter = 0.02;                    // lognormal, of each step
 constexpr double kLayer = 0.0025, kOverhead = 0.5;  // s per sample; samples
 constexpr double kBackward = 2;                     // times forward
 
+// Of a micro-batch over a boundary.
+double wire_bytes(const schedule::Plan& plan, int boundary, bool forward) {
+  constexpr int kFloat = 4;
+  const int samples = plan.schedule.micro_batch_size;
+  const auto codec =
+      schedule::codec_of(forward ? plan.codecs.forward : plan.codecs.backward, boundary);
+  return static_cast<double>(schedule::wire_bytes(codec, samples * kOutputBytes, samples, kFloat));
+}
+
 int node_number(const std::string& node) {
   return std::stoi(node.substr(1)) - 1;  // "n1" is the first
 }
@@ -45,7 +54,6 @@ double SimulatedWorkers::forward_seconds(const schedule::Plan& plan,
 schedule::PipelineModel SimulatedWorkers::pipeline(const schedule::Plan& plan,
                                                    const std::vector<schedule::RankPlace>& ranks,
                                                    double time) const {
-  const double bytes = static_cast<double>(kOutputBytes) * plan.schedule.micro_batch_size;
   schedule::PipelineModel model;
   for (const auto& rank : ranks) {
     const double forward = forward_seconds(plan, rank, time);
@@ -54,10 +62,13 @@ schedule::PipelineModel SimulatedWorkers::pipeline(const schedule::Plan& plan,
   for (std::size_t s = 0; s + 1 < ranks.size(); ++s) {
     const double share =
         std::min(node_share(ranks[s].node, time), node_share(ranks[s + 1].node, time));
-    const double transfer = bytes / (shape_.node_rate * share);
-    model.forward.push_back({.transfer = from_seconds(transfer), .latency = {}, .trace = {}});
+    for (const bool forward : {true, false}) {
+      const double transfer =
+          wire_bytes(plan, static_cast<int>(s), forward) / (shape_.node_rate * share);
+      (forward ? model.forward : model.backward)
+          .push_back({.transfer = from_seconds(transfer), .latency = {}, .trace = {}});
+    }
   }
-  model.backward = model.forward;
   return model;
 }
 
@@ -134,7 +145,6 @@ double SimulatedWorkers::sum_seconds() {
 double SimulatedWorkers::step_seconds(int p, const schedule::Plan& plan) {
   const int micro_batches = plan.micro_batches[static_cast<std::size_t>(p)];
   const int stages = plan.stage_count();
-  const double bytes = static_cast<double>(kOutputBytes) * plan.schedule.micro_batch_size;
   std::vector<double> key{static_cast<double>(plan.revision), static_cast<double>(micro_batches)};
   std::vector<schedule::RankPlace> ranks;
   for (int s = 0; s < stages; ++s) ranks.push_back(rank(p, s));
@@ -158,13 +168,13 @@ double SimulatedWorkers::step_seconds(int p, const schedule::Plan& plan) {
     if (s + 1 == stages) continue;
     const auto& from = rank(p, s).node;
     const auto& to = rank(p, s + 1).node;
-    const double busy =
-        micro_batches * to_seconds(model.forward[static_cast<std::size_t>(s)].transfer);
     using estimator::Direction;
     for (const auto& name : {LinkName{{p, s, Direction::kForward}, from, to},
                              LinkName{{p, s, Direction::kBackward}, to, from}}) {
-      links_[name].bytes += micro_batches * bytes;
-      links_[name].busy += busy;
+      const bool forward = name.link.direction == Direction::kForward;
+      const auto& sent = (forward ? model.forward : model.backward)[static_cast<std::size_t>(s)];
+      links_[name].bytes += micro_batches * wire_bytes(plan, s, forward);
+      links_[name].busy += micro_batches * to_seconds(sent.transfer);
     }
   }
   if (!schedule::averages(plan)) tell(p, plan, model);
@@ -189,8 +199,9 @@ void SimulatedWorkers::tell(int p, const schedule::Plan& plan,
       parts.seconds[static_cast<std::size_t>(StepPart::kBackward)] = status.backward_seconds;
     }
     const auto send = [&](bool forward, int boundary) {
+      const auto& links = forward ? model.forward : model.backward;
       const double busy =
-          micro_batches * to_seconds(model.forward[static_cast<std::size_t>(boundary)].transfer);
+          micro_batches * to_seconds(links[static_cast<std::size_t>(boundary)].transfer);
       status.sent.push_back({.forward = forward,
                              .transfers = micro_batches + 1,  // with the header
                              .timed = micro_batches,

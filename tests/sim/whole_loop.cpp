@@ -19,8 +19,8 @@ constexpr int kMostPasses = 10;                        // tests/README.md "Invar
 constexpr double kMostStill = 400;                     // s without a step, nothing died
 
 bool is_tier(Trigger trigger) {
-  return trigger == Trigger::kRetune || trigger == Trigger::kRegroup ||
-         trigger == Trigger::kReplace;
+  return trigger == Trigger::kRetune || trigger == Trigger::kCompress ||
+         trigger == Trigger::kRegroup || trigger == Trigger::kReplace;
 }
 
 }  // namespace
@@ -63,6 +63,7 @@ WholeLoop::WholeLoop(const LoopCase& one, const std::string& mode, std::uint64_t
   spec.adaptation = {};
   spec.adaptation.mode = mode;
   spec.adaptation.regroup.enabled = one.regroups;
+  spec.adaptation.compress.enabled = one.compresses;
   spec.adaptation.replace.enabled = one.replaces;
   for (std::size_t i = 1; i <= hazards_.node_share.size(); ++i) {
     api::Node node;
@@ -245,7 +246,7 @@ void WholeLoop::check_plan(const schedule::Plan& plan) {
       world_.estimates.freshness != estimator::Freshness::kFresh) {
     fail(which + "nothing fresh is known of the network");
   }
-  if (plan.trigger == Trigger::kRetune && !plans_.empty()) {
+  if (schedule::in_band_tier(plan.trigger) && is_tier(plan.trigger) && !plans_.empty()) {
     const auto* current = workers_.plan();
     if (current != nullptr && !schedule::same_generation(*current, plan)) {
       fail(which + "another generation");

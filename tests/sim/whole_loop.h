@@ -25,6 +25,7 @@ struct LoopCase {
   int spare_nodes = 1;
   bool replaces = false;  // tier replace is enabled
   bool regroups = true;
+  bool compresses = false;
   std::string sync_mode = "Exact";
   double horizon = 3600;                // seconds
   std::optional<Hazards> hazards = {};  // unset: random ones
@@ -44,6 +45,10 @@ class WholeLoop {
   const std::vector<std::string>& wrong() const { return wrong_; }
   std::string history() const;  // what the operator did, a line each
   int changes(schedule::Trigger trigger) const;
+  // All plans that were made, and when.
+  const std::vector<schedule::Plan>& plans() const { return plans_; }
+  const std::vector<double>& plan_times() const { return plan_times_; }
+  const std::vector<api::Event>& events() const { return world_.events; }
   int partial_plans() const { return partial_plans_; }
   const PartialReplicas& partial() const { return workers_.partial(); }
   int replaced() const { return world_.event_count("WorkerReplaced"); }

@@ -37,6 +37,9 @@ std::string profile_json(const ProfileOf& of, const Timings& times) {
                             .digest = model.digest,
                             .state_factor = stage::state_factor(model.options.precision) +
                                             (of.saves ? stage::kSaveCopyFactor : 0)};
+  // Layers of one's own may hand on several tensors as one message.
+  profile.number_bytes =
+      model.source ? 0 : static_cast<int>(stage::element_bytes(model.options.precision));
   for (const stage::Tie& tie : model.ties) {
     profile.ties.push_back(
         {.first = model.layers.front().id, .last = model.layers.back().id, .bytes = tie.bytes});

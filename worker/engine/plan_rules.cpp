@@ -25,13 +25,14 @@ std::int64_t held_bytes(const schedule::Plan& plan, const schedule::RankPlace& p
 }
 
 // The bytes of the larger one of the encoded forms that cross a boundary; 0 if both are raw.
-std::int64_t encoded_bytes(const schedule::Codecs& codecs, int boundary, std::int64_t raw_bytes,
+std::int64_t encoded_bytes(const schedule::Plan& plan, int boundary, std::int64_t raw_bytes,
                            int number_bytes) {
   std::int64_t most = 0;
-  for (const auto* direction : {&codecs.forward, &codecs.backward}) {
+  for (const auto* direction : {&plan.codecs.forward, &plan.codecs.backward}) {
     const schedule::Codec codec = schedule::codec_of(*direction, boundary);
     if (codec == schedule::Codec::kRaw) continue;
-    most = std::max(most, schedule::encoded_bytes(codec, raw_bytes / number_bytes, number_bytes));
+    most =
+        std::max(most, wire_bytes(codec, raw_bytes, plan.schedule.micro_batch_size, number_bytes));
   }
   return most;
 }
@@ -89,8 +90,8 @@ schedule::StageMemory stage_memory(const schedule::Plan& plan, int stage, const 
   if (stage + 1 < plan.stage_count()) memory.output_bytes = output_of(range.last);
   // While it is encoded or decoded, a tensor is there in both forms.
   const auto number_bytes = static_cast<int>(stage::element_bytes(model.options.precision));
-  memory.static_bytes += encoded_bytes(plan.codecs, stage - 1, memory.input_bytes, number_bytes) +
-                         encoded_bytes(plan.codecs, stage, memory.output_bytes, number_bytes);
+  memory.static_bytes += encoded_bytes(plan, stage - 1, memory.input_bytes, number_bytes) +
+                         encoded_bytes(plan, stage, memory.output_bytes, number_bytes);
   return memory;
 }
 

@@ -194,8 +194,15 @@ void fields(Io& io, T& profile) {
   io.choice("scaling", profile.scaling, kScalings);
   io.required("nodes", profile.layers);
   if (Io::kReads || !profile.ties.empty()) io("ties", profile.ties);
+  if (Io::kReads || profile.number_bytes != Profile{}.number_bytes) {
+    io("boundaryNumberBytes", profile.number_bytes);
+  }
   if constexpr (Io::kReads) {
     profile.state_factor = optimizer.state_factor;
+    const int bytes = profile.number_bytes;
+    if (bytes != 0 && bytes != 2 && bytes != 4) {
+      io.fail("boundaryNumberBytes", std::to_string(bytes) + " is none of 0, 2, 4");
+    }
     if (profile.layers.empty() || profile.layers.size() > kMostLayers) {
       io.fail("nodes", "not a list of 1 .. 65536 layers");
     }

@@ -42,6 +42,11 @@ std::int64_t encoded_bytes(Codec codec, std::int64_t count, int number_bytes) {
   return blocks * (1 + kCodecBlock / kBitsOfByte * bits_in_block(codec));
 }
 
+std::int64_t wire_bytes(Codec codec, std::int64_t raw_bytes, int samples, int number_bytes) {
+  if (codec == Codec::kRaw || samples < 1 || number_bytes < 1) return raw_bytes;
+  return samples * encoded_bytes(codec, raw_bytes / samples / number_bytes, number_bytes);
+}
+
 double bits_of(Codec codec, int number_bytes) {
   return static_cast<double>(encoded_bytes(codec, kCodecBlock, number_bytes) * kBitsOfByte) /
          kCodecBlock;

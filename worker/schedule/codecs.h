@@ -27,6 +27,8 @@ inline constexpr int kCodecBlock = 32;  // consecutive numbers of a sample that 
 // Bytes of `count` consecutive numbers of one sample on the wire, which raw have `number_bytes` (2
 // or 4) bytes each.
 std::int64_t encoded_bytes(Codec codec, std::int64_t count, int number_bytes);
+// Bytes on the wire of a micro-batch whose tensor has `raw_bytes`.
+std::int64_t wire_bytes(Codec codec, std::int64_t raw_bytes, int samples, int number_bytes);
 // Bits of a number on the wire.
 double bits_of(Codec codec, int number_bytes);
 

@@ -53,7 +53,7 @@ double usual_between(const facts::Facts& facts, const planner::Cluster& cluster,
 // visit(link, from, to, bytes) for each link that the plan has and whose numbers can be.
 template <class Visit>
 void each_link(const protocol::Segment& segment, const schedule::Plan& plan,
-               const planner::PipelineCosts& costs, Visit visit) {
+               const planner::Model& model, const planner::PipelineCosts& costs, Visit visit) {
   const auto places = places_of(plan);
   for (const protocol::SegmentLink& link : segment.links) {
     const auto before = places.find({link.replica, link.boundary});
@@ -65,14 +65,16 @@ void each_link(const protocol::Segment& segment, const schedule::Plan& plan,
     if (!known || link.timed < 0 || link.transfers < link.timed || link.transfers == 0) continue;
     visit(link, (link.forward ? before : behind)->second->node,
           (link.forward ? behind : before)->second->node,
-          static_cast<double>(costs.boundary_bytes[boundary]));
+          static_cast<double>(planner::wire_bytes(model, plan, link.boundary, link.forward,
+                                                  costs.boundary_bytes[boundary])));
   }
 }
 
 void take_links(const facts::Facts& facts, const protocol::Segment& segment,
-                const schedule::Plan& plan, const planner::Cluster& cluster,
-                const planner::PipelineCosts& costs, Conditions& conditions) {
-  each_link(segment, plan, costs,
+                const schedule::Plan& plan, const planner::Model& model,
+                const planner::Cluster& cluster, const planner::PipelineCosts& costs,
+                Conditions& conditions) {
+  each_link(segment, plan, model, costs,
             [&](const protocol::SegmentLink& link, const std::string& from, const std::string& to,
                 double bytes) {
               const bool timed = 2 * link.timed >= link.transfers && link.seconds > 0;
@@ -174,7 +176,7 @@ Evidence evidence_of(const facts::Facts& facts, const planner::Model* model,
   const planner::Cluster cluster = cluster_of(facts);
   const auto costs = planner::costs_of(*model, cluster, plan);
   if (costs.stages.size() != plan.stages.size()) return evidence;
-  take_links(facts, *segment, plan, cluster, costs, evidence.conditions);
+  take_links(facts, *segment, plan, *model, cluster, costs, evidence.conditions);
   take_ranks(*segment, plan, *model, cluster, evidence.conditions);
   return evidence;
 }
@@ -218,7 +220,7 @@ estimator::SegmentRates segment_rates(const facts::Facts& facts, const planner::
                                 .steps = segment->steps,
                                 .links = {}};
   const auto costs = planner::costs_of(model, cluster_of(facts), *facts.plan);
-  each_link(*segment, *facts.plan, costs,
+  each_link(*segment, *facts.plan, model, costs,
             [&](const protocol::SegmentLink& link, const std::string& from, const std::string& to,
                 double bytes) {
               estimator::SegmentRate rate{.timed = link.timed, .transfers = link.transfers};
@@ -317,8 +319,12 @@ std::vector<Pipeline> pipelines_under(const Conditions& conditions, const facts:
         pipelines.emplace_back(plan.micro_batches[static_cast<std::size_t>(r)]).model;
     pipeline.stages = slowed(costs.stages, one, conditions);
     for (std::size_t b = 0; b < costs.boundary_bytes.size(); ++b) {
-      pipeline.forward.push_back(link_of(nodes[b], nodes[b + 1], costs.boundary_bytes[b]));
-      pipeline.backward.push_back(link_of(nodes[b + 1], nodes[b], costs.boundary_bytes[b]));
+      const int boundary = static_cast<int>(b);
+      const auto bytes = [&](bool forward) {
+        return planner::wire_bytes(model, plan, boundary, forward, costs.boundary_bytes[b]);
+      };
+      pipeline.forward.push_back(link_of(nodes[b], nodes[b + 1], bytes(true)));
+      pipeline.backward.push_back(link_of(nodes[b + 1], nodes[b], bytes(false)));
     }
   }
   return pipelines;

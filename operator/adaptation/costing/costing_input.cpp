@@ -86,6 +86,18 @@ void fill_untimed_links(const facts::Facts& facts, const planner::Cluster& clust
   }
 }
 
+// Raw bytes of a micro-batch over those that the link carries.
+double raw_over_wire(const schedule::Plan& plan, const planner::Model& model,
+                     const std::vector<std::int64_t>& boundary_bytes,
+                     const estimator::LinkKey& link) {
+  const auto boundary = static_cast<std::size_t>(link.boundary);
+  if (link.boundary < 0 || boundary >= boundary_bytes.size()) return 1;
+  const std::int64_t raw = boundary_bytes[boundary];
+  const bool forward = link.direction == estimator::Direction::kForward;
+  const std::int64_t wire = planner::wire_bytes(model, plan, link.boundary, forward, raw);
+  return raw > 0 && wire > 0 ? static_cast<double>(raw) / static_cast<double>(wire) : 1;
+}
+
 bool measured(const planner::Model& model, int micro_batch_size) {
   return std::ranges::all_of(model.layers, [&](const auto& layer) {
     return std::ranges::any_of(layer.times, [&](const auto& entry) {
@@ -162,6 +174,15 @@ double sync_lost_seconds(const facts::Facts& facts, const planner::Model& model,
 
 }  // namespace
 
+void by_raw_bytes(const schedule::Plan& plan, const planner::Model& model,
+                  const std::vector<std::int64_t>& boundary_bytes, estimator::RateVectors& rates) {
+  if (plan.codecs.raw()) return;
+  for (auto& [link, values] : rates.rates) {
+    const double more = raw_over_wire(plan, model, boundary_bytes, link);
+    for (double& rate : values) rate *= more;
+  }
+}
+
 Input costing_input(const facts::Facts& facts, const planner::Model& model) {
   const auto cluster = cluster_of(facts);
   const auto costs = planner::costs_of(model, cluster, *facts.plan);
@@ -201,6 +222,10 @@ Input costing_input(const facts::Facts& facts, const planner::Model& model) {
   input.other_sizes = other_sizes(facts, model, cluster, costs, input);
   for (const auto& link : facts.estimates.links)
     input.baseline[link.link] = usual_rate(facts, link);
+  for (auto& [link, rate] : input.baseline) {
+    rate *= raw_over_wire(*facts.plan, model, input.boundary_bytes, link);
+  }
+  by_raw_bytes(*facts.plan, model, input.boundary_bytes, input.rates);
   for (const auto& [link, rates] : input.rates.rates) {  // links that are too fast to be timed
     if (!rates.empty()) input.baseline.try_emplace(link, rates.back());
   }

@@ -8,6 +8,11 @@
 
 namespace weir::costing {
 
+// Rates of the plan's links by the raw bytes of tensors: those of the wire, and more by what codecs
+// save. So everything that costs a plan counts raw bytes.
+void by_raw_bytes(const schedule::Plan& plan, const planner::Model& model,
+                  const std::vector<std::int64_t>& boundary_bytes, estimator::RateVectors& rates);
+
 // The facts must have a plan and a report. Without fresh metrics only the rates are missing.
 Input costing_input(const facts::Facts& facts, const planner::Model& model);
 

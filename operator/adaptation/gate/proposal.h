@@ -16,6 +16,8 @@ enum class Kind : unsigned char {
   kMemoryGuard,  // lowers caps, because a device runs out of memory
   kShares,       // micro-batch shares, sync mode, or both
   kSpec,         // the same, because the spec demands it
+  kCompress,     // coarser codecs of tensors between stages
+  kDecompress,   // finer ones
   kRepartition,
   kRetry,  // of the previous cut
   kReplace,

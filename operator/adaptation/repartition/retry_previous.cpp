@@ -146,6 +146,7 @@ gate::Proposal retry_of(const Candidate& previous, double gain) {
   auto& plan = std::get<schedule::Plan>(proposal.change);
   plan.state = schedule::StateMove::kMove;
   plan.holders.clear();
+  plan.codecs = {};
   return proposal;
 }
 

@@ -48,6 +48,7 @@ struct Model {
   // Tables that the first and the last layer share: on two stages these send each other the sums of
   // their gradients after each step, in double.
   std::int64_t tied_bytes = 0;  // in float32
+  int number_bytes = 4;         // of tensors between layers; 0 = codecs cannot be used
 };
 
 // Bytes that a stage holds for the parameters of its layers.

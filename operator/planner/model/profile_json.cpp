@@ -53,7 +53,8 @@ Result<Model> decode_profile(std::string_view text) {
               .state_factor = profile.state_factor,
               .scaling = profile.scaling,
               .layers = {},
-              .edges = std::move(profile.edges)};
+              .edges = std::move(profile.edges),
+              .number_bytes = profile.number_bytes};
   for (protocol::ProfileLayer& layer : profile.layers) {
     model.layers.push_back(layer_of(layer, profile.state_factor));
   }

@@ -83,4 +83,11 @@ PipelineCosts costs_of(const Model& model, const Cluster& cluster, const schedul
   return costs;
 }
 
+std::int64_t wire_bytes(const Model& model, const schedule::Plan& plan, int boundary, bool forward,
+                        std::int64_t raw_bytes) {
+  const auto codec =
+      schedule::codec_of(forward ? plan.codecs.forward : plan.codecs.backward, boundary);
+  return schedule::wire_bytes(codec, raw_bytes, plan.schedule.micro_batch_size, model.number_bytes);
+}
+
 }  // namespace weir::planner

@@ -25,4 +25,9 @@ struct PipelineCosts {
 // stage.
 PipelineCosts costs_of(const Model& model, const Cluster& cluster, const schedule::Plan& plan);
 
+// Bytes of a micro-batch on the wire of a boundary, whose tensor has `raw_bytes`, by the plan's
+// codecs.
+std::int64_t wire_bytes(const Model& model, const schedule::Plan& plan, int boundary, bool forward,
+                        std::int64_t raw_bytes);
+
 }  // namespace weir::planner

@@ -22,7 +22,8 @@ constexpr auto kForGood = std::numeric_limits<std::int64_t>::max();
 TEST(Tiers, AreAskedCheapestFirst) {
   std::vector<std::string> names;
   for (const TierEntry& tier : tiers()) names.emplace_back(tier.name);
-  EXPECT_THAT(names, ElementsAre("shares", "retune", "retry_previous", "repartition", "replace"));
+  EXPECT_THAT(names, ElementsAre("shares", "retune", "compress", "retry_previous", "repartition",
+                                 "replace"));
 }
 
 TEST(Refused, ARetuningIsKeptOutForGood) {
@@ -43,6 +44,14 @@ TEST(Refused, SharesAreKeptOutForGood) {
   refused(memory, &plan, 7);
   EXPECT_FALSE(memory.plan_change);
   EXPECT_THAT(memory.shares.shares.quarantine, ElementsAre(Key("20,44")));
+}
+
+TEST(Refused, CodecsAreKeptOutForGood) {
+  Memory memory;
+  memory.plan_change = Change{.kind = gate::Kind::kCompress, .revision = 7, .offer = "1-2:Int8"};
+  refused(memory, nullptr, 7);
+  EXPECT_FALSE(memory.plan_change);
+  EXPECT_THAT(memory.compression.coarser.quarantine, ElementsAre(Key("1-2:Int8")));
 }
 
 TEST(ForgetRanks, KeepsClocksLinksAndAReplacementWithoutItsPlan) {

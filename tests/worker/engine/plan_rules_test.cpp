@@ -138,7 +138,8 @@ TEST(PlanRules, CountEncodedTensors) {
   schedule::Plan plan = two_stages();
   const std::int64_t raw = stage_memory(plan, 1, model).static_bytes;
   plan.codecs = {.forward = {schedule::Codec::kInt8}, .backward = {schedule::Codec::kRaw}};
-  EXPECT_EQ(stage_memory(plan, 1, model).static_bytes - raw, 3 * 33) << "80 numbers, as one sample";
+  EXPECT_EQ(stage_memory(plan, 1, model).static_bytes - raw, 2 * 2 * 33)
+      << "two samples of 40 numbers";
   plan.codecs.backward = {schedule::Codec::kBf16};
   EXPECT_EQ(
       stage_memory(plan, 0, model).static_bytes - stage_memory(two_stages(), 0, model).static_bytes,

@@ -18,6 +18,8 @@ TEST(Codecs, TellBytesOfASample) {
   EXPECT_EQ(encoded_bytes(Codec::kInt8, 97, kHalf), 4 * 33) << "a whole block for the last number";
   EXPECT_EQ(encoded_bytes(Codec::kInt6, 96, kHalf), 3 * 25);
   EXPECT_EQ(encoded_bytes(Codec::kInt6, 0, kFloat), 0);
+  EXPECT_EQ(wire_bytes(Codec::kInt8, 2 * 40 * kFloat, 2, kFloat), 2 * 2 * 33) << "by sample";
+  EXPECT_EQ(wire_bytes(Codec::kRaw, 321, 2, kFloat), 321);
   EXPECT_DOUBLE_EQ(bits_of(Codec::kRaw, kHalf), 16);
   EXPECT_DOUBLE_EQ(bits_of(Codec::kInt8, kFloat), 8.25);
   EXPECT_DOUBLE_EQ(bits_of(Codec::kInt6, kFloat), 6.25);

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "operator/adaptation/adapt.h"
+#include "operator/adaptation/compression/compression.h"
 #include "operator/adaptation/shares/propose.h"
 #include "operator/api/names.h"
 #include "operator/controller/reconcile/lifecycle/lifecycle.h"
@@ -23,6 +24,16 @@ namespace {
 
 using schedule::Plan;
 using schedule::Trigger;
+
+// Whether the spec still allows the codecs of a plan.
+bool codecs_allowed(const api::JobSpec& spec, const Plan& plan) {
+  if (plan.codecs.raw()) return true;
+  const bool on =
+      spec.adaptation.mode != api::AdaptationMode::kOff && spec.adaptation.compress.enabled;
+  const auto fine = [&](schedule::Codec codec) { return codec <= compression::coarsest_of(spec); };
+  return on && std::ranges::all_of(plan.codecs.forward, fine) &&
+         std::ranges::all_of(plan.codecs.backward, fine);
+}
 
 // The field of the edited schedule that the plan in force contradicts; "" = none.
 std::string contradiction(const api::JobSpec& spec, const Plan& plan) {
@@ -42,6 +53,7 @@ std::string contradiction(const api::JobSpec& spec, const Plan& plan) {
   if (schedule.dispatch != schedule::dispatch_in_force(schedule, asked))
     return "schedule.dispatch " + wanted.dispatch;
   if (schedule.split && wanted.split == api::SplitMode::kNever) return "schedule.split Never";
+  if (!codecs_allowed(spec, plan)) return "adaptation.compress";
   if (!schedule::rules_of(schedule.family).tuned || !wanted.in_flight_caps.empty()) return "";
   if (wanted.k_mode == api::KMode::kFixed &&
       schedule.k != std::min(*wanted.k_initial, micro_batches)) {
@@ -57,6 +69,7 @@ std::string contradiction(const api::JobSpec& spec, const Plan& plan) {
 // The plan in force with the schedule of the edited spec; cut and ranks stay.
 Plan edited_plan(const api::JobSpec& spec, const Plan& current) {
   Plan plan = current;
+  if (!codecs_allowed(spec, plan)) plan.codecs = {};
   auto& schedule = plan.schedule;
   schedule.family = facts::family_of(spec.schedule.type);
   if (spec.micro_batch_size && *spec.micro_batch_size != schedule.micro_batch_size) {

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/adaptation/compression/compression.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "operator/adaptation/compression/choose.h"
+#include "operator/facts/planning.h"
+#include "operator/planner/model/stage_costs.h"
+#include "worker/base/gain.h"
+#include "worker/base/text.h"
+#include "worker/base/units.h"
+
+namespace weir::compression {
+namespace {
+
+using schedule::Codec;
+using schedule::Codecs;
+
+double by_codec(const facts::Facts& facts, const planner::Model& model, const Codecs& codecs,
+                const estimator::LinkKey& link, std::int64_t raw_bytes) {
+  schedule::Plan plan;
+  plan.schedule.micro_batch_size = facts.plan->schedule.micro_batch_size;
+  plan.codecs = codecs;
+  const bool forward = link.direction == estimator::Direction::kForward;
+  const std::int64_t wire = planner::wire_bytes(model, plan, link.boundary, forward, raw_bytes);
+  return raw_bytes > 0 ? static_cast<double>(wire) / static_cast<double>(raw_bytes) : 1;
+}
+
+// Of a link under the plan in force: its bytes on the wire over those of other codecs.
+double faster(const facts::Facts& facts, const planner::Model& model, const Codecs& codecs,
+              const estimator::LinkKey& link, const std::vector<std::int64_t>& boundary_bytes) {
+  const auto boundary = static_cast<std::size_t>(link.boundary);
+  if (link.boundary < 0 || boundary >= boundary_bytes.size()) return 1;
+  const std::int64_t raw = boundary_bytes[boundary];
+  const double then = by_codec(facts, model, codecs, link, raw);
+  return then > 0 ? by_codec(facts, model, facts.plan->codecs, link, raw) / then : 1;
+}
+
+// The job as it would be with other codecs, in the micro-batch size of now.
+costing::Input with(const facts::Facts& facts, const costing::Costing& costing,
+                    const Codecs& codecs) {
+  costing::Input input = costing.input;
+  for (auto& [link, rates] : input.rates.rates) {
+    const double factor = faster(facts, costing.model, codecs, link, input.boundary_bytes);
+    for (double& rate : rates) rate *= factor;
+  }
+  input.other_sizes.clear();
+  input.measured_step_seconds = 0;  // of the codecs in force
+  return input;
+}
+
+// The slowest stages and links over all replicas, raw, at the median rates.
+std::optional<Raw> raw_of(const facts::Facts& facts, const costing::Costing& costing) {
+  const costing::Input& input = costing.input;
+  const costing::LinkView view = view_links(with(facts, costing, {}));
+  if (!view.unknown.empty() || input.stages.size() != input.boundary_bytes.size() + 1) return {};
+  Raw raw{.micro_batches = input.micro_batches,
+          .boundary_bytes = input.boundary_bytes,
+          .samples = input.current.micro_batch_size,
+          .number_bytes = costing.model.number_bytes};
+  raw.model.stages = input.stages;
+  raw.model.forward.resize(input.boundary_bytes.size());
+  raw.model.backward = raw.model.forward;
+  const std::vector<double> seconds = link_quantile(view, costing::kMedian);
+  for (std::size_t i = 0; i < view.links.size(); ++i) {
+    const bool forward = view.links[i].direction == estimator::Direction::kForward;
+    auto& links = forward ? raw.model.forward : raw.model.backward;
+    schedule::LinkModel& link = links[static_cast<std::size_t>(view.links[i].boundary)];
+    link.transfer = std::max(link.transfer, from_seconds(seconds[i]));
+    link.latency = std::max(link.latency, from_seconds(view.latency[i]));
+  }
+  return raw;
+}
+
+gate::Proposal proposal_of(const facts::Facts& facts, const costing::Costing& costing,
+                           gate::Kind kind, const Codecs& codecs, const Order& order) {
+  schedule::Plan plan = *facts.plan;
+  plan.codecs = codecs;
+  plan.schedule = order.schedule;
+  plan.state = schedule::StateMove::kKeep;
+  plan.predicted_step_seconds = order.seconds;
+  const std::string now = describe(facts.plan->codecs), then = describe(codecs);
+  return {.kind = kind,
+          .trigger = schedule::Trigger::kCompress,
+          .offer = {.name = then,
+                    .now_seconds = costing.current_seconds,
+                    .then_seconds = order.seconds},
+          .what = "codecs " + (now.empty() ? "Raw" : now) + " -> " + (then.empty() ? "Raw" : then),
+          .gain = throughput_gain(costing.current_seconds, order.seconds),
+          .change = std::move(plan)};
+}
+
+std::string k_text(const facts::Facts& facts, const Order& order) {
+  return "k " + std::to_string(facts.plan->schedule.k) + " -> " + std::to_string(order.schedule.k);
+}
+
+// Finer codecs that take at most half of the least gain in time. They need no cooldown, and nobody
+// judges them: a network that has recovered explains the change.
+std::optional<gate::Proposal> propose_finer(const facts::Facts& facts,
+                                            const costing::Costing& costing,
+                                            const gate::Moment& moment, const Codecs& codecs,
+                                            const Order& order, Memory& memory) {
+  const double most = 1 + rules_of(facts.spec).least_gain / 2;
+  gate::Rules rules = rules_of(facts.spec);
+  rules.least_gain = 1 / most - 1;
+  rules.cooldown = std::chrono::seconds(0);
+  gate::Proposal proposal = proposal_of(facts, costing, gate::Kind::kDecompress, codecs, order);
+  proposal.offer.name = "finer: " + proposal.offer.name;
+  const auto weighed = gate::weigh(proposal.offer, moment, rules, memory.clock, memory.finer);
+  memory.finer = weighed.record;
+  if (!weighed.act) return std::nullopt;
+  proposal.judged = false;
+  proposal.text = proposal.what + ": a step takes " + number(order.seconds, 2) + " s, " +
+                  number(costing.current_seconds, 2) + " s with the codecs of now";
+  return proposal;
+}
+
+}  // namespace
+
+std::string describe(const Codecs& codecs) {
+  std::string text;
+  const std::size_t boundaries = std::max(codecs.forward.size(), codecs.backward.size());
+  for (int b = 0; b < static_cast<int>(boundaries); ++b) {
+    const Codec forward = codec_of(codecs.forward, b), backward = codec_of(codecs.backward, b);
+    if (forward == Codec::kRaw && backward == Codec::kRaw) continue;
+    if (!text.empty()) text += ", ";
+    text += std::to_string(b) + "-" + std::to_string(b + 1) + ":" + name(forward);
+    if (backward != forward) text += std::string("/") + name(backward);
+  }
+  return text;
+}
+
+schedule::Codec coarsest_of(const api::JobSpec& spec) {
+  switch (spec.adaptation.compress.coarsest.value()) {
+    case api::Coarsest::kBf16:
+      return schedule::Codec::kBf16;
+    case api::Coarsest::kInt8:
+      return schedule::Codec::kInt8;
+    case api::Coarsest::kInt6:
+      return schedule::Codec::kInt6;
+  }
+  return schedule::Codec::kInt8;
+}
+
+gate::Rules rules_of(const api::JobSpec& spec) {
+  const api::CompressSpec& compress = spec.adaptation.compress;
+  return {.least_gain = compress.min_gain_percent / 100.0,
+          .or_equal = true,
+          .wins_needed = 2,
+          .same_offer = true,
+          .cooldown = std::chrono::seconds(compress.cooldown_seconds),
+          .steps_between = gate::kStepsBetween,
+          .must_repay = false};
+}
+
+Answer propose(const facts::Facts& facts, const costing::Costing& costing,
+               const gate::Moment& moment, bool asked, schedule::Backwards backwards,
+               const BestOrder& best, Memory& memory) {
+  const auto nothing = [&memory]() -> Answer {
+    gate::nothing_offered(memory.coarser);
+    return {};
+  };
+  gate::end_quarantine(memory.coarser, moment.step);
+  const bool possible = costing.model.number_bytes > 0 && facts.plan->stage_count() > 1 &&
+                        costing.current_seconds > 0 &&
+                        facts::older_than(facts, protocol::kCodecPlanVersion) == nullptr;
+  const auto raw = possible ? raw_of(facts, costing) : std::nullopt;
+  const Codecs& now = facts.plan->codecs;
+  if (!raw || (now.raw() && !has_slow_links(*raw))) return nothing();
+
+  const Codecs wanted = choose(*raw, coarsest_of(facts.spec), backwards);
+  const auto bytes = [&](const Codecs& codecs) { return bytes_of(*raw, codecs); };
+  const auto without = best(with(facts, costing, {}));
+  if (!without) return nothing();
+  std::optional<Order> order = without;
+  if (!wanted.raw()) order = best(with(facts, costing, wanted));
+  if (!order) return nothing();
+
+  if (!now.raw()) {
+    gate::nothing_offered(memory.coarser);
+    const double most = (1 + rules_of(facts.spec).least_gain / 2) * costing.current_seconds;
+    if (without->seconds <= most) {
+      return {propose_finer(facts, costing, moment, {}, *without, memory)};
+    }
+    if (bytes(wanted) > bytes(now) && order->seconds <= most) {
+      return {propose_finer(facts, costing, moment, wanted, *order, memory)};
+    }
+    gate::nothing_offered(memory.finer);
+  }
+  if (bytes(wanted) >= bytes(now)) return nothing();
+  gate::Rules rules = rules_of(facts.spec);
+  if (asked) rules.cooldown = std::chrono::seconds(0);
+  gate::Proposal proposal = proposal_of(facts, costing, gate::Kind::kCompress, wanted, *order);
+  // Never where an order would do.
+  proposal.offer.now_seconds =
+      now.raw() ? without->seconds : std::min(without->seconds, costing.current_seconds);
+  const auto weighed = gate::weigh(proposal.offer, moment, rules, memory.clock, memory.coarser);
+  memory.coarser = weighed.record;
+  if (!weighed.act) return {std::nullopt, weighed.enough};
+  const std::string gain = "+" + percent(weighed.gain) + " %";
+  proposal.text =
+      facts.spec.adaptation.compress.enabled
+          ? proposal.what + ", " + k_text(facts, *order) + ", predicted " + gain +
+                " over the best order of raw tensors"
+          : "compress link " + describe(wanted) + ": a step would take " +
+                number(order->seconds, 2) + " s instead of " +
+                number(proposal.offer.now_seconds, 2) + " s (" + gain +
+                "); no order of micro-batches can hide this link. It changes the mathematics "
+                "slightly and is off: set adaptation.compress.enabled to true to allow it";
+  return {std::move(proposal), true};
+}
+
+}  // namespace weir::compression

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tier compress: tensors between stages pass in fewer bits while a link is so slow that no order of
+// micro-batches hides it (operator/adaptation/compression/README.md). It changes the mathematics,
+// so a job must allow it. Pure.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "operator/adaptation/costing/cost.h"
+#include "operator/adaptation/gate/proposal.h"
+#include "operator/api/pipeline_job.h"
+#include "operator/facts/facts.h"
+
+namespace weir::compression {
+
+struct Memory {
+  gate::Record coarser, finer;  // offers are named by describe()
+  gate::Clock clock;
+};
+
+// The best order of a job whose links have these rates, by raw bytes. Nothing = unknown.
+struct Order {
+  schedule::Schedule schedule;
+  double seconds = 0;  // predicted step
+};
+using BestOrder = std::function<std::optional<Order>(const costing::Input&)>;
+
+// "1-2:Int8", "0-1:Int8/Raw, 1-2:Int6" (forward/backward); "" = all raw.
+std::string describe(const schedule::Codecs& codecs);
+
+schedule::Codec coarsest_of(const api::JobSpec& spec);
+// How coarser codecs pass the gate, and how their outcome is judged.
+gate::Rules rules_of(const api::JobSpec& spec);
+
+struct Answer {
+  std::optional<gate::Proposal> proposal;
+  bool bound = false;  // a link is slow, and coarser codecs would gain enough
+};
+// Coarser codecs if they gain enough over the best plan without any; finer ones as soon as they
+// cost next to nothing. A job that does not allow compression gets proposals that say so. Nothing
+// if a worker reads no plan with codecs, or if tensors are not numbers of one type. backwards:
+// whether orders with split backwards count. asked: weir.dev/replan waives the cooldown.
+Answer propose(const facts::Facts& facts, const costing::Costing& costing,
+               const gate::Moment& moment, bool asked, schedule::Backwards backwards,
+               const BestOrder& best, Memory& memory);
+
+}  // namespace weir::compression
