@@ -76,9 +76,12 @@ void take_codecs(const facts::Facts& facts, Tick& tick, const gate::Proposal& pr
   memory.compression.clock.last_change = facts.now;
   memory.retune.last_change_step = facts.report->step;
   gate::nothing_offered(memory.retune.record);
-  const bool finer = proposal.kind == Kind::kDecompress;
+  const bool reverted = proposal.kind == Kind::kRevertCodecs;
+  const char* const reason = reverted                             ? "CompressionReverted"
+                             : proposal.kind == Kind::kDecompress ? "PlanDecompressed"
+                                                                  : "PlanCompressed";
   tick.events_of_change.push_back(
-      {"Normal", finer ? "PlanDecompressed" : "PlanCompressed", proposal.text, "Adapt"});
+      {reverted ? "Warning" : "Normal", reason, proposal.text, "Adapt"});
 }
 
 void take_ranks(const facts::Facts& facts, Tick& tick, const gate::Proposal& proposal) {
@@ -107,7 +110,9 @@ void take_ranks(const facts::Facts& facts, Tick& tick, const gate::Proposal& pro
 
 std::string& announced(Memory& memory, Kind kind) {
   if (kind == Kind::kShares) return memory.announced.shares;
-  if (kind == Kind::kCompress || kind == Kind::kDecompress) return memory.announced.compression;
+  if (kind == Kind::kCompress || kind == Kind::kDecompress || kind == Kind::kRevertCodecs) {
+    return memory.announced.compression;
+  }
   const bool retunes = kind == Kind::kRetune || kind == Kind::kMemoryGuard;
   return retunes ? memory.announced.retune : memory.announced.ranks;
 }
@@ -126,6 +131,7 @@ void take(const facts::Facts& facts, Tick& tick, gate::Proposal proposal) {
       break;
     case Kind::kCompress:
     case Kind::kDecompress:
+    case Kind::kRevertCodecs:
       take_codecs(facts, tick, proposal);
       break;
     case Kind::kRepartition:

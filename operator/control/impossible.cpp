@@ -45,7 +45,11 @@ int drop_from(std::optional<protocol::Segment>& segment) {
   };
   clear(segment->step_error);
   dropped += drop_entries(segment->links) + drop_entries(segment->ranks);
-  for (protocol::SegmentLink& link : segment->links) clear(link.error);
+  for (protocol::SegmentLink& link : segment->links) {
+    clear(link.error);
+    clear(link.rounding_error);
+    clear(link.zeroed);
+  }
   for (protocol::SegmentRank& rank : segment->ranks) {
     if (!rank.parts ||
         std::ranges::all_of(rank.parts->seconds, [](double each) { return possible(each); })) {

@@ -27,7 +27,8 @@ protocol::PartSeconds seconds_of(const engine::StepRecord& record) {
 
 }  // namespace
 
-std::vector<protocol::Sent> SentSince::take(const std::vector<transport::LinkReport>& links) {
+std::vector<protocol::Sent> SentSince::take(const std::vector<transport::LinkReport>& links,
+                                            const engine::Sent& tensors) {
   std::vector<protocol::Sent> sent;
   for (const transport::LinkReport& link : links) {
     const bool forward = link.channel == transport::Channel::kForward;
@@ -38,7 +39,9 @@ std::vector<protocol::Sent> SentSince::take(const std::vector<transport::LinkRep
                     .transfers = now.transfers - before.transfers,
                     .timed = timed_of(now) - timed_of(before),
                     .seconds = to_seconds(now.busy - before.busy),
-                    .rtt_seconds = now.rtt_seconds});
+                    .rtt_seconds = now.rtt_seconds,
+                    .rounding_error = tensors[forward ? 0 : 1].error_ratio,
+                    .zeroed = tensors[forward ? 0 : 1].zeroed_ratio});
     before = now;
   }
   return sent;

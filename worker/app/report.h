@@ -19,7 +19,9 @@ namespace weir::app {
 // Tells what this rank has sent to the stages beside it since the last call. Engine thread only.
 class SentSince {
  public:
-  std::vector<protocol::Sent> take(const std::vector<transport::LinkReport>& links);
+  // tensors: of the last step.
+  std::vector<protocol::Sent> take(const std::vector<transport::LinkReport>& links,
+                                   const engine::Sent& tensors = {});
 
  private:
   std::array<transport::LinkCounters, 2> before_;  // backward, forward

@@ -229,7 +229,7 @@ void on_step(State& state, const engine::StepRecord& record) {
         device.memory_free_bytes() + device.bytes_in_use() - device.take_recent_peak();
     protocol::StageStatus status = status_of(record, device.bytes_peak(), device.memory_bytes(),
                                              std::max<std::int64_t>(0, free));
-    status.sent = state.sent.take(state.engine->links());
+    status.sent = state.sent.take(state.engine->links(), record.sent);
     status.skipped_steps = state.engine->statistics().skipped_steps;
     status.validation = std::exchange(state.validated, std::nullopt);
     state.engine->mailbox().tell(status);

@@ -186,7 +186,9 @@ class JobCoordinator final : public Coordinator {
   }
 
   void tell_validation(const std::optional<protocol::Validation>& validation) {
-    if (validation && options_.on_validation) options_.on_validation(*validation);
+    if (!validation) return;
+    validation_ = validation;
+    if (options_.on_validation) options_.on_validation(*validation);
   }
 
   void on_hello(control::SessionId session, const control::PeerId& peer,
@@ -370,6 +372,7 @@ class JobCoordinator final : public Coordinator {
     report.sync = rounds_.totals();
     report.snapshots = snapshots_.state();
     report.exported = exported_;
+    report.validation = validation_;
     source_->report(std::move(report));
   }
 
@@ -419,7 +422,8 @@ class JobCoordinator final : public Coordinator {
   StepTotals totals_;
   std::optional<protocol::LastSwitch> last_switch_;
   std::optional<protocol::Exported> exported_;
-  std::set<int> lost_;  // replicas that rounds_ knows to be lost
+  std::optional<protocol::Validation> validation_;  // the newest one
+  std::set<int> lost_;                              // replicas that rounds_ knows to be lost
   SteadyTime next_report_{};
   bool registered_ = false, stopping_ = false;
   std::shared_ptr<std::promise<void>> finishing_;

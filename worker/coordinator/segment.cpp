@@ -174,6 +174,8 @@ std::optional<protocol::Segment> SegmentWindow::segment() const {
       link.timed += sample.timed;
       busy += sample.seconds;
       if (sample.timed > 0) means.push_back(seconds_of(sample));
+      link.rounding_error += sample.rounding_error / segment.steps;
+      link.zeroed += sample.zeroed / segment.steps;
       if (sample.rtt_seconds > 0) link.latency_seconds = sample.rtt_seconds / 2;
     }
     if (link.transfers == 0) continue;
@@ -278,7 +280,9 @@ void Segments::take(Kept& kept, const protocol::StageStatus& status) {
     sample.links[static_cast<std::size_t>(place)] = {.transfers = sent.transfers,
                                                      .timed = sent.timed,
                                                      .seconds = sent.seconds,
-                                                     .rtt_seconds = sent.rtt_seconds};
+                                                     .rtt_seconds = sent.rtt_seconds,
+                                                     .rounding_error = sent.rounding_error,
+                                                     .zeroed = sent.zeroed};
   }
   if (gathered.ranks == replicas * kept.stages) {
     if (!gathered.interrupted && sample.seconds > 0) kept.window.add(std::move(sample));

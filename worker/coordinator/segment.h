@@ -40,6 +40,7 @@ struct StepSample {
     std::int64_t transfers = 0, timed = 0;
     double seconds = 0;  // of the timed ones
     double rtt_seconds = 0;
+    double rounding_error = 0, zeroed = 0;
   };
   std::vector<Link> links;                     // by replica, boundary and direction, forward first
   std::vector<std::pair<double, double>> ops;  // mean forward and backward by replica and stage

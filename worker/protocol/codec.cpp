@@ -134,6 +134,11 @@ void fields(auto& io, Is<Exported> auto& exported) {
   io("bytes", exported.bytes);
 }
 
+void fields(auto& io, Is<Validation> auto& validation) {
+  io.required("step", validation.step);
+  io("loss", validation.loss);
+}
+
 void fields(auto& io, Is<SegmentLink> auto& link) {
   io("replica", link.replica);
   io.required("boundary", link.boundary);
@@ -143,6 +148,8 @@ void fields(auto& io, Is<SegmentLink> auto& link) {
   io("latencySeconds", link.latency_seconds);
   io("timed", link.timed);
   io("transfers", link.transfers);
+  if (io.kReads || link.rounding_error != 0) io("roundingError", link.rounding_error);
+  if (io.kReads || link.zeroed != 0) io("zeroed", link.zeroed);
 }
 
 void fields(auto& io, Is<PartSeconds> auto& parts) {
@@ -187,6 +194,7 @@ void fields(auto& io, Is<Report> auto& report) {
   io("sync", report.sync);
   if (io.kReads || !report.snapshots.empty()) io("snapshots", report.snapshots);
   io("exported", report.exported);
+  io("validation", report.validation);
   io("segment", report.segment);
   io("previousSegment", report.previous_segment);
 }
@@ -291,10 +299,8 @@ void fields(auto& io, Is<Sent> auto& sent) {
   io("timed", sent.timed);
   io("seconds", sent.seconds);
   io("rttSeconds", sent.rtt_seconds);
-}
-void fields(auto& io, Is<Validation> auto& validation) {
-  io.required("step", validation.step);
-  io("loss", validation.loss);
+  if (io.kReads || sent.rounding_error != 0) io("roundingError", sent.rounding_error);
+  if (io.kReads || sent.zeroed != 0) io("zeroed", sent.zeroed);
 }
 void fields(auto& io, Is<StageStatus> auto& status) {
   io.required("epoch", status.epoch);

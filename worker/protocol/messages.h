@@ -107,6 +107,11 @@ struct Exported {  // the trained model as a Hugging Face folder
   std::int64_t step = 0, bytes = 0;
 };
 
+struct Validation {
+  std::int64_t step = 0;  // completed steps before it
+  double loss = 0;        // NaN = not finite
+};
+
 // The newest steps of one plan since network or devices have last changed, at most 64
 // (worker/coordinator/README.md "Segments"). Means over these steps; an error is the standard error
 // of a mean.
@@ -116,6 +121,7 @@ struct SegmentLink {
   double seconds = 0, error = 0;  // of one message, without latency; 0 = none was timed
   double latency_seconds = 0;     // half of a small round trip
   std::int64_t timed = 0, transfers = 0;
+  double rounding_error = 0, zeroed = 0;  // as in Sent
 };
 // Seconds of each part of a step, by StepPart. Parts without time are not sent.
 struct PartSeconds {
@@ -158,6 +164,7 @@ struct Report {
   std::vector<MemberReport> members;
   std::optional<SyncGroups> sync;
   std::string snapshots;  // "each 4 steps", or "none of step 8: " and why; empty: nothing is known
+  std::optional<Validation> validation;              // the newest one
   std::optional<Exported> exported;                  // in the last reports of a run with --export
   std::optional<Segment> segment, previous_segment;  // of the plan in force, of the one before it
 };
@@ -264,10 +271,8 @@ struct Sent {
   std::int64_t transfers = 0, timed = 0;  // messages; the others came in one piece
   double seconds = 0;                     // of the timed ones
   double rtt_seconds = 0;                 // the smallest of late; 0 = unknown
-};
-struct Validation {
-  std::int64_t step = 0;  // completed steps before it
-  double loss = 0;        // NaN = not finite
+  // In the last step, by a codec: relative error, and part of the numbers that became 0.
+  double rounding_error = 0, zeroed = 0;
 };
 struct StageStatus {  // sent after each step
   std::uint32_t epoch = 0;

@@ -117,6 +117,26 @@ std::optional<gate::Proposal> propose_finer(const facts::Facts& facts,
   return proposal;
 }
 
+// The codecs of the plan in force do damage.
+std::optional<gate::Proposal> revert(const facts::Facts& facts, const costing::Costing& costing,
+                                     Memory& memory) {
+  constexpr std::int64_t kOutSteps = 1000;
+  const auto& segment = facts.report->segment;
+  const bool own = segment && segment->revision == facts.plan->revision;
+  const auto reverted =
+      guard(*facts.plan, costing.model.number_bytes, own ? &*segment : nullptr, memory.validations);
+  if (!reverted) return std::nullopt;
+  memory.coarser.quarantine[describe(facts.plan->codecs)] = facts.report->step + kOutSteps;
+  memory.stopped = reverted->for_good;
+  memory.validations.worse_in_row = 0;
+  gate::Proposal proposal =
+      proposal_of(facts, costing, gate::Kind::kRevertCodecs, reverted->codecs,
+                  {.schedule = facts.plan->schedule, .seconds = costing.current_seconds});
+  proposal.judged = false;
+  proposal.text = reverted->why;
+  return proposal;
+}
+
 }  // namespace
 
 std::string describe(const Codecs& codecs) {
@@ -166,8 +186,11 @@ Answer propose(const facts::Facts& facts, const costing::Costing& costing,
   const bool possible = costing.model.number_bytes > 0 && facts.plan->stage_count() > 1 &&
                         costing.current_seconds > 0 &&
                         facts::older_than(facts, protocol::kCodecPlanVersion) == nullptr;
-  const auto raw = possible ? raw_of(facts, costing) : std::nullopt;
   const Codecs& now = facts.plan->codecs;
+  note(facts.report->validation, now.raw(), memory.validations);
+  if (asked) memory.stopped = false;
+  if (auto reverted = revert(facts, costing, memory)) return {std::move(reverted)};
+  const auto raw = possible && !memory.stopped ? raw_of(facts, costing) : std::nullopt;
   if (!raw || (now.raw() && !has_slow_links(*raw))) return nothing();
 
   const Codecs wanted = choose(*raw, coarsest_of(facts.spec), backwards);

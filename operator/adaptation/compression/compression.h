@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "operator/adaptation/compression/guard.h"
 #include "operator/adaptation/costing/cost.h"
 #include "operator/adaptation/gate/proposal.h"
 #include "operator/api/pipeline_job.h"
@@ -18,6 +19,8 @@ namespace weir::compression {
 struct Memory {
   gate::Record coarser, finer;  // offers are named by describe()
   gate::Clock clock;
+  Validations validations;
+  bool stopped = false;  // until weir.dev/replan
 };
 
 // The best order of a job whose links have these rates, by raw bytes. Nothing = unknown.
@@ -40,7 +43,8 @@ struct Answer {
 };
 // Coarser codecs if they gain enough over the best plan without any; finer ones as soon as they
 // cost next to nothing. A job that does not allow compression gets proposals that say so. Nothing
-// if a worker reads no plan with codecs, or if tensors are not numbers of one type. backwards:
+// if a worker reads no plan with codecs, or if tensors are not numbers of one type. What rounds too
+// much, or makes validation losses worse, is taken back. backwards:
 // whether orders with split backwards count. asked: weir.dev/replan waives the cooldown.
 Answer propose(const facts::Facts& facts, const costing::Costing& costing,
                const gate::Moment& moment, bool asked, schedule::Backwards backwards,

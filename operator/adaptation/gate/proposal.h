@@ -13,11 +13,12 @@ namespace weir::gate {
 
 enum class Kind : unsigned char {
   kRetune,
-  kMemoryGuard,  // lowers caps, because a device runs out of memory
-  kShares,       // micro-batch shares, sync mode, or both
-  kSpec,         // the same, because the spec demands it
-  kCompress,     // coarser codecs of tensors between stages
-  kDecompress,   // finer ones
+  kMemoryGuard,   // lowers caps, because a device runs out of memory
+  kShares,        // micro-batch shares, sync mode, or both
+  kSpec,          // the same, because the spec demands it
+  kCompress,      // coarser codecs of tensors between stages
+  kDecompress,    // finer ones
+  kRevertCodecs,  // the same, because the coarser ones did damage
   kRepartition,
   kRetry,  // of the previous cut
   kReplace,

@@ -52,7 +52,7 @@ TEST(SentSince, TellsWhatALinkHasSentSinceTheLastCall) {
   link.counters.histogram[4] = 3;
   link.counters.busy = 110ms;
 
-  const auto told = sent.take({link});
+  const auto told = sent.take({link}, {{{}, {.error_ratio = 0.0075, .zeroed_ratio = 0.01}}});
 
   ASSERT_EQ(told.size(), 1U);
   EXPECT_FALSE(told[0].forward);
@@ -60,6 +60,8 @@ TEST(SentSince, TellsWhatALinkHasSentSinceTheLastCall) {
   EXPECT_EQ(told[0].timed, 3);
   EXPECT_NEAR(told[0].seconds, 0.03, 1e-12);
   EXPECT_DOUBLE_EQ(told[0].rtt_seconds, 0.001);
+  EXPECT_EQ(told[0].rounding_error, 0.0075) << "that of its direction";
+  EXPECT_EQ(told[0].zeroed, 0.01);
 }
 
 TEST(SentSince, BeginsAnewWithNewLinks) {

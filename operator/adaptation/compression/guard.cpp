@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/adaptation/compression/guard.h"
+
+#include <cmath>
+#include <vector>
+
+#include "worker/base/text.h"
+
+namespace weir::compression {
+namespace {
+
+using schedule::Codec;
+using schedule::Codecs;
+
+constexpr int kSteps = 8;             // of the segment, at least
+constexpr double kWorse = 1.01;       // times the validation loss of raw tensors
+constexpr int kWorseValidations = 2;  // in a row
+
+// About twice the usual values: more comes from blocks that one number owns.
+struct Limits {
+  double error = 1, zeroed = 1;
+};
+Limits limits_of(Codec codec) {
+  if (codec == Codec::kInt8) return {.error = 0.02, .zeroed = 0.05};
+  if (codec == Codec::kInt6) return {.error = 0.06, .zeroed = 0.12};
+  return {};
+}
+
+Codec finer(Codec codec, int number_bytes) {
+  constexpr int kFloat = 4;
+  switch (codec) {
+    case Codec::kInt6:
+      return Codec::kInt8;
+    case Codec::kInt8:
+      return number_bytes == kFloat ? Codec::kBf16 : Codec::kRaw;
+    case Codec::kBf16:
+    case Codec::kRaw:
+      return Codec::kRaw;
+  }
+  return Codec::kRaw;
+}
+
+}  // namespace
+
+void note(const std::optional<protocol::Validation>& newest, bool raw, Validations& validations) {
+  if (!newest || newest->step <= validations.step) return;
+  validations.step = newest->step;
+  if (raw || !validations.raw) {
+    validations.raw = newest->loss;
+    validations.worse_in_row = 0;
+    return;
+  }
+  // A loss that is no number is worse than any.
+  const bool fine = newest->loss <= kWorse * *validations.raw;
+  validations.worse_in_row = fine ? 0 : validations.worse_in_row + 1;
+}
+
+std::optional<Reverted> guard(const schedule::Plan& plan, int number_bytes,
+                              const protocol::Segment* segment, const Validations& validations) {
+  if (plan.codecs.raw()) return std::nullopt;
+  if (validations.worse_in_row >= kWorseValidations) {
+    return Reverted{.codecs = {},
+                    .why = "two validation losses in a row are more than 1 % above " +
+                           number(validations.raw.value_or(NAN), 4) +
+                           ", that of raw tensors; no codec is tried until weir.dev/replan",
+                    .for_good = true};
+  }
+  if (segment == nullptr || segment->steps < kSteps) return std::nullopt;
+  for (const protocol::SegmentLink& link : segment->links) {
+    Codecs codecs = plan.codecs;
+    auto& direction = link.forward ? codecs.forward : codecs.backward;
+    const auto boundary = static_cast<std::size_t>(link.boundary);
+    if (link.boundary < 0 || boundary >= direction.size()) continue;
+    const Codec codec = direction[boundary];
+    const Limits most = limits_of(codec);
+    const bool error = link.rounding_error > most.error;
+    if (!error && link.zeroed <= most.zeroed) continue;
+    direction[boundary] = finer(codec, number_bytes);
+    return Reverted{
+        .codecs = codecs,
+        .why =
+            "link " + std::to_string(link.boundary) + "-" + std::to_string(link.boundary + 1) +
+            (link.forward ? " forward: " : " backward: ") +
+            (error ? "error ratio " + number(link.rounding_error, 3) + " for " +
+                         std::to_string(segment->steps) + " steps, limit " + number(most.error, 3)
+                   : percent(link.zeroed) + " % of the numbers became 0 for " +
+                         std::to_string(segment->steps) + " steps, limit " + percent(most.zeroed) +
+                         " %") +
+            "; " + name(codec) + " is not tried again for 1000 steps"};
+  }
+  return std::nullopt;
+}
+
+}  // namespace weir::compression
