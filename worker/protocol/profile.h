@@ -63,8 +63,8 @@ struct Profile {
   Scaling scaling = Scaling::kInterpolate;
   std::vector<std::pair<int, int>> edges = {};  // without cycles; empty: a chain. Only read.
   std::vector<ProfileTie> ties = {};
-  // Of a number of the tensors between stages, which codecs need to know; 0: they are not numbers
-  // of one type.
+  // Bytes of a number of the tensors between stages, which codecs need to know; 0: they are not
+  // numbers of one type.
   int number_bytes = 4;
   bool operator==(const Profile&) const = default;
 };

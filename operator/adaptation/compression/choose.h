@@ -32,7 +32,7 @@ inline constexpr double kSlow = 0.5;
 // times that any codec gives, so all bound links and both directions of a link move together.
 std::vector<schedule::Codecs> choices(const Raw& raw, schedule::Codec coarsest);
 
-// Of these the finest within 4 % of the shortest step that any order could take; raw, if that is
+// The finest of them within 4 % of the shortest step that any order could take; raw, if that is
 // within 4 %, too. backwards: whether orders with split backwards count.
 schedule::Codecs choose(const Raw& raw, schedule::Codec coarsest, schedule::Backwards backwards);
 

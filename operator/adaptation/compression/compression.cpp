@@ -28,7 +28,7 @@ double by_codec(const facts::Facts& facts, const planner::Model& model, const Co
   return raw_bytes > 0 ? static_cast<double>(wire) / static_cast<double>(raw_bytes) : 1;
 }
 
-// Of a link under the plan in force: its bytes on the wire over those of other codecs.
+// Bytes of a link on the wire under the plan in force over those under other codecs.
 double faster(const facts::Facts& facts, const planner::Model& model, const Codecs& codecs,
               const estimator::LinkKey& link, const std::vector<std::int64_t>& boundary_bytes) {
   const auto boundary = static_cast<std::size_t>(link.boundary);
