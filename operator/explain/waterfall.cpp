@@ -34,14 +34,14 @@ RankShares shares_of(const PartSeconds& parts) {
   const auto percent = [&](std::initializer_list<StepPart> chosen) {
     return all > 0 ? static_cast<int>(std::lround(100 * sum(parts, chosen) / all)) : 0;
   };
-  return {.busy = percent({StepPart::kForward, StepPart::kBackward, StepPart::kWeights,
-                           StepPart::kOptimizer, StepPart::kData, StepPart::kCodec,
-                           StepPart::kClip}),
-          .late = percent({StepPart::kForwardLate, StepPart::kGradientLate}),
-          .link = percent({StepPart::kForwardLink, StepPart::kGradientLink}),
-          .full = percent({StepPart::kFullWait}),
-          .replicas = percent({StepPart::kSum, StepPart::kAverage}),
-          .update = percent({StepPart::kNote, StepPart::kVerdict})};
+  return {
+      .busy = percent({StepPart::kForward, StepPart::kBackward, StepPart::kWeights,
+                       StepPart::kOptimizer, StepPart::kData, StepPart::kCodec, StepPart::kClip}),
+      .late = percent({StepPart::kForwardLate, StepPart::kGradientLate}),
+      .link = percent({StepPart::kForwardLink, StepPart::kGradientLink}),
+      .full = percent({StepPart::kFullWait}),
+      .replicas = percent({StepPart::kSum, StepPart::kAverage}),
+      .update = percent({StepPart::kNote, StepPart::kVerdict})};
 }
 
 std::optional<Waterfall> waterfall(const Steps& steps) {

@@ -108,7 +108,7 @@ struct Statistics {
     return part_seconds[static_cast<std::size_t>(part)];
   }
   Sent sent{};
-  std::int64_t compressed_steps = 0;         // in which this rank sent or received a codec
+  std::int64_t compressed_steps = 0;  // in which this rank sent or received a codec
   double fill_seconds = 0;  // waits for the first micro-batch, both ways, and for headers of steps
   double sync_seconds = 0;  // time waiting for the other replicas, of all stages
   std::int64_t sync_rounds = 0;              // steps synchronised with other replicas
