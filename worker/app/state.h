@@ -98,7 +98,6 @@ struct State {
   SentSince sent;  // for STATUS
   // The newest validation that the coordinator does not know. Engine thread only.
   std::optional<protocol::Validation> validated;
-  std::unique_ptr<telemetry::Endpoint> endpoint;
   std::unique_ptr<transport::TcpTransport> transport;
   std::unique_ptr<transport::NcclTransport> nccl;          // null: tensors are sent by TCP
   std::string job_key;                                     // raw bytes
@@ -112,6 +111,8 @@ struct State {
   std::unique_ptr<control::Agent> agent;
   // The agent while it runs. Any thread that the agent's destructor waits for may use it, too.
   std::atomic<control::Agent*> line{nullptr};
+  // The last member, so that it ends first: it reads what engine and snapshots count.
+  std::unique_ptr<telemetry::Endpoint> endpoint;
 };
 
 }  // namespace weir::app
