@@ -37,8 +37,7 @@ def test_fewer_bits_are_proposed_then_used_then_given_up(namespace):
 
     lab.kubectl("-n", namespace, "patch", "ppj", name, "--type=merge", "-p", '{"spec": {"adaptation": {"compress": {"enabled": true}}}}')
     note = watch.until("allowed", "event PlanCompressed", lambda: watch.note_of("PlanCompressed"), 120)
-    revision = revision_of(watch)
-    watch.until("allowed", "the plan in force", lambda: watch.revision >= revision, 60)
+    watch.until("allowed", "the plan in force", lambda: codecs(watch) and watch.revision >= revision_of(watch), 60)
     after = statistics.median(watch.steps("fewer bits", 12))
     check("Int8" in codecs(watch), f"status.plan.codecs: {codecs(watch)}")
     check(after <= SHARE * before, f"a step takes {after:.2f} s, before {before:.2f} s; {note}")
