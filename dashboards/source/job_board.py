@@ -178,11 +178,12 @@ def link_row():
               [target(f"{bandwidth()} and on ({LINK}) {slowest}", "{{link}} {{dir}}, replica {{replica}}")], 12, 9, "bps", log=True,
               noValue="no transfer was timed"),
         table("The ten slowest links now", "fwd: activations, bwd: gradients, sync: between replicas, which tell no message times. Message: time of "
-                                           "one, 99 % are faster.",
+                                           "one, 99 % are faster. Bits: of a number on the wire; below 16 a codec rounds it.",
               [("bandwidth", slowest, {"unit": "bps"}),
                ("message p99", f"(histogram_quantile(0.99, {by_link('weir_link_transfer_seconds_bucket', 'le, ')}) > 0) and on ({LINK}) {slowest}",
                 {"unit": "s"}),
-               ("round trip", f"(max by ({LINK}) ({of('weir_link_rtt_seconds')}) > 0) and on ({LINK}) {slowest}", {"unit": "s"})],
+               ("round trip", f"(max by ({LINK}) ({of('weir_link_rtt_seconds')}) > 0) and on ({LINK}) {slowest}", {"unit": "s"}),
+               ("bits", f"max by ({LINK}) ({of('weir_link_codec_bits')}) and on ({LINK}) {slowest}", {"decimals": 2})],
               12, 9, keys=[("link", "link"), ("dir", "direction"), ("replica", "replica"), ("from_node", "from"), ("to_node", "to")],
               sort="bandwidth", noValue="–"),
     )

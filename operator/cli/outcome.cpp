@@ -122,6 +122,12 @@ std::string difference(const schedule::Plan* previous, const schedule::Plan& pla
     parts.push_back(std::string("sync ") + schedule::name(previous->sync.mode) + " -> " +
                     schedule::name(plan.sync.mode));
   }
+  if (previous->codecs != plan.codecs) {
+    const auto text = [](const schedule::Codecs& codecs) {
+      return codecs.raw() ? std::string("Raw") : describe(codecs);
+    };
+    parts.push_back("codecs " + text(previous->codecs) + " -> " + text(plan.codecs));
+  }
   if (parts.empty() && previous->schedule.caps != plan.schedule.caps) {
     parts.push_back("caps " + joined(previous->schedule.caps) + " -> " +
                     joined(plan.schedule.caps));

@@ -34,6 +34,7 @@ std::string plan_heading(const JobView& job) {
   text += "; " + plan_text(job);
   const bool whole = plan.split.empty() || plan.split.starts_with("no");
   if (!whole) text += "; split backwards: " + plan.split;
+  if (!plan.codecs.empty()) text += "; codecs: " + plan.codecs;
   return text;
 }
 

@@ -66,4 +66,17 @@ const char* name(Codec codec) {
   return "?";
 }
 
+std::string describe(const Codecs& codecs) {
+  std::string text;
+  const std::size_t boundaries = std::max(codecs.forward.size(), codecs.backward.size());
+  for (int b = 0; b < static_cast<int>(boundaries); ++b) {
+    const Codec forward = codec_of(codecs.forward, b), backward = codec_of(codecs.backward, b);
+    if (forward == Codec::kRaw && backward == Codec::kRaw) continue;
+    if (!text.empty()) text += ", ";
+    text += std::to_string(b) + "-" + std::to_string(b + 1) + ":" + name(forward);
+    if (backward != forward) text += std::string("/") + name(backward);
+  }
+  return text;
+}
+
 }  // namespace weir::schedule

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace weir::schedule {
@@ -32,6 +33,8 @@ std::int64_t wire_bytes(Codec codec, std::int64_t raw_bytes, int samples, int nu
 // Bits of a number on the wire.
 double bits_of(Codec codec, int number_bytes);
 
+// "1-2:Int8", "0-1:Int8/Raw, 1-2:Int6" (forward/backward); "" = all raw.
+std::string describe(const Codecs& codecs);
 const char* name(Codec codec);  // "Raw" "BF16" "Int8" "Int6"
 
 }  // namespace weir::schedule

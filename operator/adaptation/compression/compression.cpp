@@ -15,7 +15,6 @@
 namespace weir::compression {
 namespace {
 
-using schedule::Codec;
 using schedule::Codecs;
 
 double by_codec(const facts::Facts& facts, const planner::Model& model, const Codecs& codecs,
@@ -138,19 +137,6 @@ std::optional<gate::Proposal> revert(const facts::Facts& facts, const costing::C
 }
 
 }  // namespace
-
-std::string describe(const Codecs& codecs) {
-  std::string text;
-  const std::size_t boundaries = std::max(codecs.forward.size(), codecs.backward.size());
-  for (int b = 0; b < static_cast<int>(boundaries); ++b) {
-    const Codec forward = codec_of(codecs.forward, b), backward = codec_of(codecs.backward, b);
-    if (forward == Codec::kRaw && backward == Codec::kRaw) continue;
-    if (!text.empty()) text += ", ";
-    text += std::to_string(b) + "-" + std::to_string(b + 1) + ":" + name(forward);
-    if (backward != forward) text += std::string("/") + name(backward);
-  }
-  return text;
-}
 
 schedule::Codec coarsest_of(const api::JobSpec& spec) {
   switch (spec.adaptation.compress.coarsest.value()) {

@@ -6,7 +6,6 @@
 
 #include <functional>
 #include <optional>
-#include <string>
 
 #include "operator/adaptation/compression/guard.h"
 #include "operator/adaptation/costing/cost.h"
@@ -29,9 +28,6 @@ struct Order {
   double seconds = 0;  // predicted step
 };
 using BestOrder = std::function<std::optional<Order>(const costing::Input&)>;
-
-// "1-2:Int8", "0-1:Int8/Raw, 1-2:Int6" (forward/backward); "" = all raw.
-std::string describe(const schedule::Codecs& codecs);
 
 schedule::Codec coarsest_of(const api::JobSpec& spec);
 // How coarser codecs pass the gate, and how their outcome is judged.

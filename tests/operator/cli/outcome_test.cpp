@@ -79,6 +79,8 @@ TEST(Difference, NamesWhatHasChanged) {
   after = plan_of(2, 1);
   after.schedule.caps = {3, 1};
   EXPECT_EQ(difference(&before, after), "caps 2,1 -> 3,1");
+  after.codecs = {.forward = {schedule::Codec::kInt8}, .backward = {schedule::Codec::kInt8}};
+  EXPECT_EQ(difference(&before, after), "codecs Raw -> 0-1:Int8");
   after = plan_of(2, 1);
   std::swap(after.ranks[0].pod, after.ranks[1].pod);
   after.schedule.k = 4;

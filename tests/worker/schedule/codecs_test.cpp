@@ -49,6 +49,14 @@ TEST(Codecs, AreRawUnlessNamed) {
   EXPECT_EQ(codec_of({Codec::kInt6}, -1), Codec::kRaw) << "before the first stage";
 }
 
+TEST(Codecs, AreDescribedWhereTheyAreNotRaw) {
+  EXPECT_EQ(describe(Codecs{}), "");
+  EXPECT_EQ(describe(Codecs{{Codec::kRaw, Codec::kInt8}, {Codec::kRaw, Codec::kRaw}}),
+            "1-2:Int8/Raw");
+  EXPECT_EQ(describe(Codecs{{Codec::kBf16, Codec::kInt8}, {Codec::kBf16, Codec::kInt8}}),
+            "0-1:BF16, 1-2:Int8");
+}
+
 TEST(Codecs, ChangeWithinAGeneration) {
   Plan before;
   before.stages = {{0, 0}, {1, 1}};

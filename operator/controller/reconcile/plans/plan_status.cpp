@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "operator/adaptation/compression/compression.h"
 #include "operator/controller/reconcile/plans/plans.h"
 #include "operator/facts/planning.h"
 #include "worker/schedule/search_split.h"
@@ -72,7 +71,7 @@ void show_plan(const View& view, Draft& draft, const schedule::Plan& plan) {
   status.micro_batches = mean_share(plan);
   status.stage_count = plan.stage_count();
   status.split = split_text(view, draft, plan);
-  status.codecs = compression::describe(plan.codecs);
+  status.codecs = schedule::describe(plan.codecs);
   status.stages.clear();
   for (const auto& rank : plan.ranks) {
     if (rank.replica == 0) status.stages.push_back(stage_view(view, plan, rank));

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "operator/adaptation/compression/compression.h"
 #include "worker/base/random.h"
 #include "worker/base/units.h"
 #include "worker/schedule/bounds.h"
@@ -84,13 +83,6 @@ TEST(Choose, IsAsGoodAsAnyChoice) {
     }
     EXPECT_LE(bound(choose(raw, Codec::kInt6, Backwards::kWhole)), 1.04 * best * (1 + 1e-9)) << i;
   }
-}
-
-TEST(Describe, NamesBoundariesThatAreNotRaw) {
-  EXPECT_EQ(describe({}), "");
-  EXPECT_EQ(describe({{Codec::kRaw, Codec::kInt8}, {Codec::kRaw, Codec::kRaw}}), "1-2:Int8/Raw");
-  EXPECT_EQ(describe({{Codec::kBf16, Codec::kInt8}, {Codec::kBf16, Codec::kInt8}}),
-            "0-1:BF16, 1-2:Int8");
 }
 
 }  // namespace choose_test

@@ -5,8 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include "operator/adaptation/compression/compression.h"
-
 namespace weir::compression {
 namespace guard_test {
 
