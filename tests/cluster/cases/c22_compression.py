@@ -41,7 +41,7 @@ def test_fewer_bits_are_proposed_then_used_then_given_up(namespace):
     after = statistics.median(watch.steps("fewer bits", 12))
     check("Int8" in codecs(watch), f"status.plan.codecs: {codecs(watch)}")
     check(after <= SHARE * before, f"a step takes {after:.2f} s, before {before:.2f} s; {note}")
-    shown = {(labels.get("link"), labels.get("dir")): value for metric, labels, value in lab.scrape(watch.stages[1][1]) if metric == "weir_link_codec_bits"}
+    shown = {labels: value for metric, labels, value in lab.scrape(watch.stages[1][1]) if metric == "weir_link_codec_bits"}
     check(8.25 in shown.values(), f"weir_link_codec_bits {shown}")
     check(math.isfinite(watch.loss), f"loss {watch.loss}")
     outcome = watch.until("fewer bits", "event PlanOutcome", lambda: watch.note_of("PlanOutcome", "codecs"), 120)
