@@ -180,7 +180,8 @@ std::optional<gate::Proposal> judge(const facts::Facts& facts, Tick& tick, const
   if (of_ranks(change)) show_cooldowns(tick);
   tick.measured_gain_percent = percent(judged.measured_gain);
   tick.measured_gain_error = percent(judged.gain_error);
-  if (measured.predicted_now && !measured.restated) {
+  // Predictions of codecs teach no tier: they leave out that links share ports.
+  if (measured.predicted_now && !measured.restated && !of_codecs(change)) {
     tick.judged = gate::observe(tick.memory.calibration, tier_of(change.kind),
                                 *measured.predicted_now, judged.measured_gain);
     gate::learn(tick.memory.calibration, *tick.judged);

@@ -50,7 +50,7 @@ def test_fewer_bits_are_proposed_then_used_then_given_up(namespace):
 
     lab.clear_links(*jobs.NODES)
     back = watch.until("port given back", "event PlanDecompressed", lambda: watch.note_of("PlanDecompressed"), 150)
-    watch.until("port given back", "raw tensors", lambda: not codecs(watch), 60)
+    watch.until("port given back", "raw tensors", lambda: not codecs(watch), 180)   # perhaps in several steps, as the estimates follow
     check(watch.job()["status"].get("restarts", 0) == 0, "a worker was restarted")
     return f"{before:.2f} s -> {after:.2f} s; {proposed}; {note}; {outcome}; {back}"
 
