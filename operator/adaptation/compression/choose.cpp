@@ -19,17 +19,6 @@ using schedule::Codecs;
 // pipeline fills.
 constexpr double kSame = 1.04;
 
-// The codecs that a job may use, from the finest on.
-std::vector<Codec> ladder(Codec coarsest, int number_bytes) {
-  constexpr int kFloat = 4;
-  std::vector<Codec> codecs;
-  for (const Codec codec : schedule::kCodecs) {
-    const bool changes_nothing = codec == Codec::kBf16 && number_bytes < kFloat;
-    if (codec <= coarsest && !changes_nothing) codecs.push_back(codec);
-  }
-  return codecs;
-}
-
 std::chrono::nanoseconds transfer(const Raw& raw, std::size_t boundary, bool forward, Codec codec) {
   const auto& links = forward ? raw.model.forward : raw.model.backward;
   const std::int64_t bytes = raw.boundary_bytes[boundary];
@@ -48,6 +37,16 @@ double least_slow(const Raw& raw) {
 }
 
 }  // namespace
+
+std::vector<Codec> ladder(Codec coarsest, int number_bytes) {
+  constexpr int kFloat = 4;
+  std::vector<Codec> codecs;
+  for (const Codec codec : schedule::kCodecs) {
+    const bool changes_nothing = codec == Codec::kBf16 && number_bytes < kFloat;
+    if (codec <= coarsest && !changes_nothing) codecs.push_back(codec);
+  }
+  return codecs;
+}
 
 schedule::PipelineModel with_codecs(const Raw& raw, const Codecs& codecs) {
   schedule::PipelineModel model = raw.model;

@@ -20,6 +20,10 @@ struct Raw {
   int number_bytes = 4;
 };
 
+// The codecs that a job may use, from the finest on. With numbers of two bytes BF16 changes
+// nothing.
+std::vector<schedule::Codec> ladder(schedule::Codec coarsest, int number_bytes);
+
 // The same pipeline with codecs.
 schedule::PipelineModel with_codecs(const Raw& raw, const schedule::Codecs& codecs);
 

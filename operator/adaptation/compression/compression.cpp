@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "operator/adaptation/compression/choose.h"
+#include "operator/adaptation/costing/costing_input.h"
 #include "operator/facts/planning.h"
-#include "operator/planner/model/stage_costs.h"
 #include "worker/base/gain.h"
 #include "worker/base/text.h"
 #include "worker/base/units.h"
@@ -17,33 +17,18 @@ namespace {
 
 using schedule::Codecs;
 
-double by_codec(const facts::Facts& facts, const planner::Model& model, const Codecs& codecs,
-                const estimator::LinkKey& link, std::int64_t raw_bytes) {
-  schedule::Plan plan;
-  plan.schedule.micro_batch_size = facts.plan->schedule.micro_batch_size;
-  plan.codecs = codecs;
-  const bool forward = link.direction == estimator::Direction::kForward;
-  const std::int64_t wire = planner::wire_bytes(model, plan, link.boundary, forward, raw_bytes);
-  return raw_bytes > 0 ? static_cast<double>(wire) / static_cast<double>(raw_bytes) : 1;
-}
-
-// Bytes of a link on the wire under the plan in force over those under other codecs.
-double faster(const facts::Facts& facts, const planner::Model& model, const Codecs& codecs,
-              const estimator::LinkKey& link, const std::vector<std::int64_t>& boundary_bytes) {
-  const auto boundary = static_cast<std::size_t>(link.boundary);
-  if (link.boundary < 0 || boundary >= boundary_bytes.size()) return 1;
-  const std::int64_t raw = boundary_bytes[boundary];
-  const double then = by_codec(facts, model, codecs, link, raw);
-  return then > 0 ? by_codec(facts, model, facts.plan->codecs, link, raw) / then : 1;
-}
-
 // The job as it would be with other codecs, in the micro-batch size of now.
 costing::Input with(const facts::Facts& facts, const costing::Costing& costing,
                     const Codecs& codecs) {
   costing::Input input = costing.input;
+  schedule::Plan then = *facts.plan;
+  then.codecs = codecs;
+  const auto saves = [&](const schedule::Plan& plan, const estimator::LinkKey& link) {
+    return costing::raw_over_wire(plan, costing.model, input.boundary_bytes, link);
+  };
   for (auto& [link, rates] : input.rates.rates) {
-    const double factor = faster(facts, costing.model, codecs, link, input.boundary_bytes);
-    for (double& rate : rates) rate *= factor;
+    const double faster = saves(then, link) / saves(*facts.plan, link);
+    for (double& rate : rates) rate *= faster;
   }
   input.other_sizes.clear();
   input.measured_step_seconds = 0;  // of the codecs in force

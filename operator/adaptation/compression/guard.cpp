@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "operator/adaptation/compression/choose.h"
 #include "worker/base/text.h"
 
 namespace weir::compression {
@@ -24,20 +25,6 @@ Limits limits_of(Codec codec) {
   if (codec == Codec::kInt8) return {.error = 0.02, .zeroed = 0.05};
   if (codec == Codec::kInt6) return {.error = 0.06, .zeroed = 0.12};
   return {};
-}
-
-Codec finer(Codec codec, int number_bytes) {
-  constexpr int kFloat = 4;
-  switch (codec) {
-    case Codec::kInt6:
-      return Codec::kInt8;
-    case Codec::kInt8:
-      return number_bytes == kFloat ? Codec::kBf16 : Codec::kRaw;
-    case Codec::kBf16:
-    case Codec::kRaw:
-      return Codec::kRaw;
-  }
-  return Codec::kRaw;
 }
 
 }  // namespace
@@ -75,7 +62,8 @@ std::optional<Reverted> guard(const schedule::Plan& plan, int number_bytes,
     const Limits most = limits_of(codec);
     const bool error = link.rounding_error > most.error;
     if (!error && link.zeroed <= most.zeroed) continue;
-    direction[boundary] = finer(codec, number_bytes);
+    const std::vector<Codec> finer = ladder(codec, number_bytes);
+    direction[boundary] = finer.size() < 2 ? Codec::kRaw : finer[finer.size() - 2];
     return Reverted{
         .codecs = codecs,
         .why =

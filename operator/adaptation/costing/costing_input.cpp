@@ -86,18 +86,6 @@ void fill_untimed_links(const facts::Facts& facts, const planner::Cluster& clust
   }
 }
 
-// Raw bytes of a micro-batch over those that the link carries.
-double raw_over_wire(const schedule::Plan& plan, const planner::Model& model,
-                     const std::vector<std::int64_t>& boundary_bytes,
-                     const estimator::LinkKey& link) {
-  const auto boundary = static_cast<std::size_t>(link.boundary);
-  if (link.boundary < 0 || boundary >= boundary_bytes.size()) return 1;
-  const std::int64_t raw = boundary_bytes[boundary];
-  const bool forward = link.direction == estimator::Direction::kForward;
-  const std::int64_t wire = planner::wire_bytes(model, plan, link.boundary, forward, raw);
-  return raw > 0 && wire > 0 ? static_cast<double>(raw) / static_cast<double>(wire) : 1;
-}
-
 bool measured(const planner::Model& model, int micro_batch_size) {
   return std::ranges::all_of(model.layers, [&](const auto& layer) {
     return std::ranges::any_of(layer.times, [&](const auto& entry) {
@@ -173,6 +161,17 @@ double sync_lost_seconds(const facts::Facts& facts, const planner::Model& model,
 }
 
 }  // namespace
+
+double raw_over_wire(const schedule::Plan& plan, const planner::Model& model,
+                     const std::vector<std::int64_t>& boundary_bytes,
+                     const estimator::LinkKey& link) {
+  const auto boundary = static_cast<std::size_t>(link.boundary);
+  if (link.boundary < 0 || boundary >= boundary_bytes.size()) return 1;
+  const std::int64_t raw = boundary_bytes[boundary];
+  const bool forward = link.direction == estimator::Direction::kForward;
+  const std::int64_t wire = planner::wire_bytes(model, plan, link.boundary, forward, raw);
+  return raw > 0 && wire > 0 ? static_cast<double>(raw) / static_cast<double>(wire) : 1;
+}
 
 void by_raw_bytes(const schedule::Plan& plan, const planner::Model& model,
                   const std::vector<std::int64_t>& boundary_bytes, estimator::RateVectors& rates) {

@@ -44,6 +44,27 @@ WEIR_HOST_AND_DEVICE inline std::size_t encoded_sample_bytes(const CodecShape& s
                       : codec_blocks(s) * (1 + code_bytes(s));
 }
 
+inline std::size_t all_codec_blocks(const CodecShape& s) {
+  return static_cast<std::size_t>(s.samples) * codec_blocks(s);
+}
+inline std::size_t codec_numbers(const CodecShape& s) {
+  return static_cast<std::size_t>(s.samples) * static_cast<std::size_t>(s.count);
+}
+
+// Where block b of all samples lies.
+struct CodecBlock {
+  std::size_t first, count;  // numbers
+  std::size_t scale, codes;  // bytes of the encoded form
+};
+WEIR_HOST_AND_DEVICE inline CodecBlock codec_block(const CodecShape& s, std::size_t b) {
+  const std::size_t blocks = codec_blocks(s), size = static_cast<std::size_t>(s.count);
+  const std::size_t sample = b / blocks, in_sample = b % blocks;
+  const std::size_t begin = sample * encoded_sample_bytes(s);
+  const std::size_t left = size - in_sample * kCodecBlock;
+  return {sample * size + in_sample * kCodecBlock, left < kCodecBlock ? left : kCodecBlock,
+          begin + in_sample, begin + blocks + in_sample * code_bytes(s)};
+}
+
 // The byte of a block, from the largest bits of its numbers as floats without their signs. A float
 // is 1.f x 2^E; m is just below the power of two above it, and `limit` is f of m.
 WEIR_HOST_AND_DEVICE inline std::uint32_t codec_scale_byte(std::uint32_t largest, int bits) {

@@ -115,31 +115,13 @@ void decode_block(unsigned char scale, const unsigned char* codes, float* values
   for (std::size_t i = 0; i < kBlock; ++i) values[i] = q[i] * by;
 }
 
-// Where block b of all samples lies.
-struct Block {
-  std::size_t first = 0, count = 0;  // numbers
-  std::size_t scale = 0, codes = 0;  // bytes of the encoded form
-};
-Block block_at(const CodecShape& s, std::size_t b) {
-  const std::size_t blocks = codec_blocks(s), size = static_cast<std::size_t>(s.count);
-  const std::size_t sample = b / blocks, in_sample = b % blocks;
-  const std::size_t begin = sample * encoded_sample_bytes(s);
-  return {.first = sample * size + in_sample * kBlock,
-          .count = std::min(kBlock, size - in_sample * kBlock),
-          .scale = begin + in_sample,
-          .codes = begin + blocks + in_sample * code_bytes(s)};
-}
-std::size_t blocks_of(const CodecShape& s) {
-  return static_cast<std::size_t>(s.samples) * codec_blocks(s);
-}
-
 template <class Body>
 void for_blocks(const CodecShape& shape, const Host& host, const Body& body) {
-  host.team.run(static_cast<Team::Index>(blocks_of(shape)), kLeastElements / kCodecBlock,
+  host.team.run(static_cast<Team::Index>(all_codec_blocks(shape)), kLeastElements / kCodecBlock,
                 [&](Team::Index begin, Team::Index end) {
                   for (auto b = static_cast<std::size_t>(begin); b < static_cast<std::size_t>(end);
                        ++b) {
-                    body(block_at(shape, b));
+                    body(codec_block(shape, b));
                   }
                 });
 }
@@ -155,16 +137,12 @@ void with_type(const Host& host, const Body& body) {
   body(float{});
 }
 
-std::size_t numbers_of(const CodecShape& s) {
-  return static_cast<std::size_t>(s.samples) * static_cast<std::size_t>(s.count);
-}
-
 }  // namespace
 
 void run_on_host(const EncodeBlocks& op, const Host& host) {
   if (op.shape.bits == 16) {
     auto* const to = reinterpret_cast<Bf16*>(op.to);
-    for_elements(host.team, numbers_of(op.shape), [&](Team::Index begin, Team::Index end) {
+    for_elements(host.team, codec_numbers(op.shape), [&](Team::Index begin, Team::Index end) {
       round(static_cast<std::size_t>(end - begin), as<float>(op.from) + begin, to + begin);
     });
     return;
@@ -172,7 +150,7 @@ void run_on_host(const EncodeBlocks& op, const Host& host) {
   with_type(host, [&](auto type) {
     using T = decltype(type);
     with_codes(op.shape, [&](auto codes) {
-      for_blocks(op.shape, host, [&](const Block& b) {
+      for_blocks(op.shape, host, [&](const CodecBlock& b) {
         encode_block<decltype(codes)>(as<T>(op.from) + b.first, b.count, op.to + b.scale,
                                       op.to + b.codes);
       });
@@ -182,14 +160,14 @@ void run_on_host(const EncodeBlocks& op, const Host& host) {
 
 void run_on_host(const DecodeBlocks& op, const Host& host) {
   if (op.shape.bits == 16) {
-    widen(host.team, numbers_of(op.shape), reinterpret_cast<const Bf16*>(op.from),
+    widen(host.team, codec_numbers(op.shape), reinterpret_cast<const Bf16*>(op.from),
           as<float>(op.to));
     return;
   }
   with_type(host, [&](auto type) {
     using T = decltype(type);
     with_codes(op.shape, [&](auto codes) {
-      for_blocks(op.shape, host, [&](const Block& b) {
+      for_blocks(op.shape, host, [&](const CodecBlock& b) {
         float values[kBlock];
         decode_block<decltype(codes)>(op.from[b.scale], op.from + b.codes, values);
         T* const to = as<T>(op.to) + b.first;
@@ -209,8 +187,8 @@ void run_on_host(const SampleCodecError& op, const Host& host) {
   with_type(host, [&](auto type) {
     using T = decltype(type);
     with_codes(op.shape, [&](auto codes) {
-      for (std::size_t b = 0; b < blocks_of(op.shape); b += kCodecSampling) {
-        const Block block = block_at(op.shape, b);
+      for (std::size_t b = 0; b < all_codec_blocks(op.shape); b += kCodecSampling) {
+        const CodecBlock block = codec_block(op.shape, b);
         float values[kBlock];
         decode_block<decltype(codes)>(op.encoded[block.scale], op.encoded + block.codes, values);
         for (std::size_t i = 0; i < block.count; ++i) {

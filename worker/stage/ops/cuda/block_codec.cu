@@ -11,20 +11,6 @@ namespace {
 constexpr unsigned kAllLanes = 0xffffffff;
 constexpr unsigned kWarps = kElementwiseThreads / kCodecBlock;  // of a block of threads
 
-// Where block b of all samples lies.
-struct Place {
-  std::size_t first, count;  // numbers
-  std::size_t scale, codes;  // bytes of the encoded form
-};
-__device__ Place place_of(const CodecShape& s, std::size_t b) {
-  const std::size_t blocks = codec_blocks(s), size = static_cast<std::size_t>(s.count);
-  const std::size_t sample = b / blocks, in_sample = b % blocks;
-  const std::size_t begin = sample * encoded_sample_bytes(s);
-  const std::size_t left = size - in_sample * kCodecBlock;
-  return {sample * size + in_sample * kCodecBlock, left < kCodecBlock ? left : kCodecBlock,
-          begin + in_sample, begin + blocks + in_sample * code_bytes(s)};
-}
-
 // The integer of one number, as an unsigned code of `bits` bits.
 __device__ int quantized(float value, std::uint32_t byte, int bits) {
   if (byte == 0 || byte == 255) return 0;
@@ -46,7 +32,7 @@ __global__ void encode_kernel(CodecShape shape, std::size_t blocks, const T* fro
   const std::size_t stride = std::size_t{gridDim.x} * kWarps;
   for (std::size_t b = std::size_t{blockIdx.x} * kWarps + threadIdx.x / kCodecBlock; b < blocks;
        b += stride) {
-    const Place place = place_of(shape, b);
+    const CodecBlock place = codec_block(shape, b);
     const float value = lane < place.count ? wide(from[place.first + lane]) : 0.0F;
     unsigned largest = __float_as_uint(value) & 0x7fffffff;
     for (int apart = kCodecBlock / 2; apart > 0; apart /= 2) {
@@ -80,7 +66,7 @@ __global__ void decode_kernel(CodecShape shape, std::size_t blocks, const unsign
   const std::size_t stride = std::size_t{gridDim.x} * kWarps;
   for (std::size_t b = std::size_t{blockIdx.x} * kWarps + threadIdx.x / kCodecBlock; b < blocks;
        b += stride) {
-    const Place place = place_of(shape, b);
+    const CodecBlock place = codec_block(shape, b);
     if (lane >= place.count) continue;
     const float by = __uint_as_float(codec_scale(from[place.scale], shape.bits));
     const int q = integer_at(from + place.codes, lane, shape.bits);
@@ -97,7 +83,7 @@ __global__ void error_kernel(CodecShape shape, std::size_t blocks, const T* numb
   double own[4] = {0, 0, 0, 0};
   for (std::size_t b = threadIdx.x / kCodecBlock * kCodecSampling; b < blocks;
        b += kSumThreads / kCodecBlock * kCodecSampling) {
-    const Place place = place_of(shape, b);
+    const CodecBlock place = codec_block(shape, b);
     if (lane >= place.count) continue;
     const double by = __uint_as_float(codec_scale(encoded[place.scale], shape.bits));
     const double decoded = integer_at(encoded + place.codes, lane, shape.bits) * by;
@@ -113,12 +99,6 @@ __global__ void error_kernel(CodecShape shape, std::size_t blocks, const T* numb
   }
 }
 
-std::size_t blocks_of(const CodecShape& s) {
-  return static_cast<std::size_t>(s.samples) * codec_blocks(s);
-}
-std::size_t numbers_of(const CodecShape& s) {
-  return static_cast<std::size_t>(s.samples) * static_cast<std::size_t>(s.count);
-}
 unsigned grid_of(std::size_t blocks) {
   const std::size_t needed = (blocks + kWarps - 1) / kWarps;
   return static_cast<unsigned>(needed < kMostBlocks ? needed : kMostBlocks);
@@ -135,10 +115,10 @@ struct Widen {
 
 void run_on_cuda(const EncodeBlocks& op, CudaQueue& queue) {
   if (op.shape.bits == 16) {
-    return map(queue.stream, numbers_of(op.shape), Narrow{}, reinterpret_cast<Bf16*>(op.to),
+    return map(queue.stream, codec_numbers(op.shape), Narrow{}, reinterpret_cast<Bf16*>(op.to),
                as<float>(op.from));
   }
-  const std::size_t blocks = blocks_of(op.shape);
+  const std::size_t blocks = all_codec_blocks(op.shape);
   if (blocks == 0) return;
   with_element(queue, [&](auto element) {
     using T = decltype(element);
@@ -149,10 +129,10 @@ void run_on_cuda(const EncodeBlocks& op, CudaQueue& queue) {
 
 void run_on_cuda(const DecodeBlocks& op, CudaQueue& queue) {
   if (op.shape.bits == 16) {
-    return map(queue.stream, numbers_of(op.shape), Widen{}, as<float>(op.to),
+    return map(queue.stream, codec_numbers(op.shape), Widen{}, as<float>(op.to),
                reinterpret_cast<const Bf16*>(op.from));
   }
-  const std::size_t blocks = blocks_of(op.shape);
+  const std::size_t blocks = all_codec_blocks(op.shape);
   if (blocks == 0) return;
   with_element(queue, [&](auto element) {
     using T = decltype(element);
@@ -162,7 +142,7 @@ void run_on_cuda(const DecodeBlocks& op, CudaQueue& queue) {
 }
 
 void run_on_cuda(const SampleCodecError& op, CudaQueue& queue) {
-  const std::size_t blocks = blocks_of(op.shape);
+  const std::size_t blocks = all_codec_blocks(op.shape);
   if (op.shape.bits == 16 || blocks == 0) return;
   with_element(queue, [&](auto element) {
     using T = decltype(element);
