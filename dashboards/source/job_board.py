@@ -197,7 +197,8 @@ PARTS = {"forward": ("forward", "green"), "backward": ("backward", "blue"), "wei
          "codec": ("encodes and decodes tensors", "super-light-blue"),
          "forward_late": ("waits: activations are late", "yellow"), "forward_link": ("waits: link of activations", "semi-dark-yellow"),
          "gradient_late": ("waits: gradients are late", "orange"), "gradient_link": ("waits: link of gradients", "semi-dark-orange"),
-         "full_wait": ("waits for a slot of the peer", "red"), "sum": ("waits for replicas: sums", "dark-red"),
+         "full_link": ("waits: own result on the link", "light-red"), "full_peer": ("waits for a slot of the peer", "red"),
+         "sum": ("waits for replicas: sums", "dark-red"),
          "average": ("waits for replicas: averages", "dark-red"), "note": ("waits for later stages", "light-orange"),
          "verdict": ("waits for all stages", "light-yellow"), "save": ("copies for a save", "dark-purple"),
          "switch": ("changes the plan", "dark-blue"), "validation": ("validates", "dark-yellow"), "other": ("other", "#808080")}

@@ -39,7 +39,7 @@ RankShares shares_of(const PartSeconds& parts) {
                        StepPart::kOptimizer, StepPart::kData, StepPart::kCodec, StepPart::kClip}),
       .late = percent({StepPart::kForwardLate, StepPart::kGradientLate}),
       .link = percent({StepPart::kForwardLink, StepPart::kGradientLink}),
-      .full = percent({StepPart::kFullWait}),
+      .full = percent({StepPart::kFullLink, StepPart::kFullPeer}),
       .replicas = percent({StepPart::kSum, StepPart::kAverage}),
       .update = percent({StepPart::kNote, StepPart::kVerdict})};
 }

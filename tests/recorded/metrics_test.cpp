@@ -72,7 +72,8 @@ engine::Statistics statistics() {
   recorder.optimizer_done(1ms);
   recorder.booked(protocol::StepPart::kForwardLate, 500ms);
   recorder.booked(protocol::StepPart::kGradientLate, 750ms);
-  recorder.booked(protocol::StepPart::kFullWait, 2s);
+  recorder.booked(protocol::StepPart::kFullLink, 500ms);
+  recorder.booked(protocol::StepPart::kFullPeer, 2s);
   recorder.booked(protocol::StepPart::kSum, 125ms);
   transport::CollectiveCounters counters{.bytes_sent = 3000, .busy = 3us};
   counters.received[0] = {.bytes = 9, .counted_bytes = 9, .busy = 3s};

@@ -163,7 +163,8 @@ void add_stage(Builder& out, const Statistics& s) {
           {{"stage", stage}, {"cause", "wait_fwd"}});
   out.add(waits({StepPart::kGradientLate, StepPart::kGradientLink, StepPart::kNote}),
           {{"stage", stage}, {"cause", "wait_bwd"}});
-  out.add(s.seconds_of(StepPart::kFullWait), {{"stage", stage}, {"cause", "credit"}});
+  out.add(waits({StepPart::kFullLink, StepPart::kFullPeer}),
+          {{"stage", stage}, {"cause", "credit"}});
   out.add(s.sync_seconds, {{"stage", stage}, {"cause", "sync"}});
   out.begin("weir_step_part_seconds_total",
             "all time of the engine, by what it did; the parts of a step add up to its time",

@@ -226,7 +226,7 @@ Status Engine::begin_with_header(const std::stop_token& stop) {
     std::optional<StepHeaderBytes> bytes = links.take_header();
     for (; !bytes; bytes = links.take_header()) WEIR_OK(wait_for_peer(waiting, since, stop));
     stopwatch_.wait_lap(false, true);
-    recorder_.filled(stopwatch_.settle(true, links.header_transfer()));
+    recorder_.filled(stopwatch_.settle(true, links.header_transfer(), std::nullopt));
     WEIR_OK(accept_header(*bytes));
   }
   if (!links.last()) {

@@ -123,6 +123,10 @@ std::optional<transport::Transfer> StageLinks::input_transfer(Channel channel) c
   return box.arrived.empty() ? std::nullopt : box.arrived.front().transfer;
 }
 
+std::optional<transport::Transfer> StageLinks::opening_transfer(Channel channel) const {
+  return outbox(channel).opening;
+}
+
 bool StageLinks::has_input(Channel channel) const {
   return !inbox(channel).arrived.empty();
 }
@@ -187,7 +191,10 @@ void StageLinks::file(const Completion& completion) {
   if (completion.kind == Completion::Kind::kSent) {
     Outbox& box = outbox(completion.end.channel);
     WEIR_CHECK(!box.unacknowledged.empty(), "an acknowledgement belongs to a send");
-    if (box.unacknowledged.front()) --box.tensors;
+    if (box.unacknowledged.front()) {
+      if (box.tensors >= box.window) box.opening = completion.transfer;
+      --box.tensors;
+    }
     box.unacknowledged.pop_front();
     return;
   }

@@ -53,6 +53,8 @@ class StageLinks {
   // does not tell them.
   std::optional<transport::Transfer> header_transfer() const { return header_transfer_; }
   std::optional<transport::Transfer> input_transfer(transport::Channel channel) const;
+  // The transfer of the last tensor whose acknowledgement made room in a full send window.
+  std::optional<transport::Transfer> opening_transfer(transport::Channel channel) const;
   void send_header(const StepHeaderBytes& header);  // not on the last stage
 
   // Grants the first slots of a step. kInternal: no device memory.
@@ -113,6 +115,7 @@ class StageLinks {
     int tensors = 0;                  // number of tensors in it
     int window = 0;
     std::int64_t bytes = 0;
+    std::optional<transport::Transfer> opening;
   };
 
   Inbox& inbox(transport::Channel channel);

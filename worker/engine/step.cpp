@@ -305,8 +305,9 @@ class Runner {
 
   // Ends the wait before an op.
   nanoseconds settle(bool forward) {
-    return watch().settle(
-        forward, parts_.links.input_transfer(forward ? Channel::kForward : Channel::kBackward));
+    const Channel channel = forward ? Channel::kForward : Channel::kBackward;
+    return watch().settle(forward, parts_.links.input_transfer(channel),
+                          parts_.links.opening_transfer(channel));
   }
 
   // Waits until this rank has the gradients of this step.

@@ -45,26 +45,23 @@ class Stopwatch {
     pieces_.push_back({begin, last_, had_activations, had_gradients});
     return took;
   }
-  // transfer: of the input that this op, a forward or a backward, has waited for. A wait is late
+  // input: the transfer of what this op, a forward or a backward, has waited for. A wait is late
   // until the link begins to carry the input, and other behind its end: the rank wakes up. With the
-  // input there, the op lacked room in its send window. Returns how long the wait was.
-  std::chrono::nanoseconds settle(bool forward,
-                                  const std::optional<transport::Transfer>& transfer) {
+  // input there, the op lacked room in its send window: it waited for the peer until the message
+  // whose acknowledgement made room (`opening`) had a slot, then for the link. Returns how long the
+  // wait was.
+  std::chrono::nanoseconds settle(bool forward, const std::optional<transport::Transfer>& input,
+                                  const std::optional<transport::Transfer>& opening) {
     const StepPart late = forward ? StepPart::kForwardLate : StepPart::kGradientLate;
     const StepPart link = forward ? StepPart::kForwardLink : StepPart::kGradientLink;
     std::chrono::nanoseconds waited{0};
     for (const Piece& piece : pieces_) {
       waited += piece.end - piece.begin;
       if (forward ? piece.had_activations : piece.had_gradients) {
-        book(StepPart::kFullWait, piece.end - piece.begin);
-        continue;
+        divide(piece, opening, StepPart::kFullPeer, StepPart::kFullLink);
+      } else {
+        divide(piece, input, late, link);
       }
-      const SteadyTime begins =
-          transfer ? std::clamp(transfer->begin, piece.begin, piece.end) : piece.end;
-      const SteadyTime ends = transfer ? std::clamp(transfer->end, begins, piece.end) : piece.end;
-      book(late, begins - piece.begin);
-      if (ends > begins) book(link, ends - begins);
-      if (piece.end > ends) book(StepPart::kOther, piece.end - ends);
     }
     pieces_.clear();
     return waited;
@@ -86,7 +83,7 @@ class Stopwatch {
   }
   // The parts since the last call.
   PartTimes take() {
-    settle(true, std::nullopt);  // of a step that was dropped
+    settle(true, std::nullopt, std::nullopt);  // of a step that was dropped
     return std::exchange(times_, {});
   }
 
@@ -103,14 +100,26 @@ class Stopwatch {
     recorder_.booked(part, took);
   }
 
-  const Clock& clock_;
-  Recorder& recorder_;
-  SteadyTime last_;
-  PartTimes times_{};
   struct Piece {
     SteadyTime begin{}, end{};
     bool had_activations = false, had_gradients = false;
   };
+  // Books a piece of a wait by what the awaited message did meanwhile; all of it to `before` where
+  // the transport does not tell.
+  void divide(const Piece& piece, const std::optional<transport::Transfer>& transfer,
+              StepPart before, StepPart link) {
+    const SteadyTime begins =
+        transfer ? std::clamp(transfer->begin, piece.begin, piece.end) : piece.end;
+    const SteadyTime ends = transfer ? std::clamp(transfer->end, begins, piece.end) : piece.end;
+    book(before, begins - piece.begin);
+    if (ends > begins) book(link, ends - begins);
+    if (piece.end > ends) book(StepPart::kOther, piece.end - ends);
+  }
+
+  const Clock& clock_;
+  Recorder& recorder_;
+  SteadyTime last_;
+  PartTimes times_{};
   std::vector<Piece> pieces_;  // of the wait under way
 };
 

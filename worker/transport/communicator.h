@@ -36,8 +36,9 @@ struct LinkEnd {
   bool operator==(const LinkEnd&) const = default;
 };
 
-// While the link carried a message, by the receiver's clock (busy_meter.h). Equal times: it came in
-// one piece.
+// While the link carried a message, by this rank's clock. Received: as busy_meter.h times it; equal
+// times: it came in one piece. Sent: from when it had been handed over and had a credit, which
+// counts messages before it that are still on their way, to its acknowledgement.
 struct Transfer {
   std::chrono::steady_clock::time_point begin{}, end{};
 };
@@ -53,7 +54,7 @@ struct Completion {
   LinkEnd end;
   std::int64_t sequence = 0;  // counts per link end, from 0
   std::string reason;
-  std::optional<Transfer> transfer = {};  // kReceived, where the transport tells it
+  std::optional<Transfer> transfer = {};  // where the transport tells it
 };
 
 struct PeerAddress {

@@ -82,7 +82,8 @@ TEST(RankShares, ArePercentOfAllParts) {
                                              {StepPart::kOptimizer, 1},
                                              {StepPart::kForwardLate, 2},
                                              {StepPart::kGradientLink, 1},
-                                             {StepPart::kFullWait, 0.5},
+                                             {StepPart::kFullLink, 0.2},
+                                             {StepPart::kFullPeer, 0.3},
                                              {StepPart::kSum, 1},
                                              {StepPart::kVerdict, 0.5},
                                              {StepPart::kOther, 1}}));

@@ -43,7 +43,7 @@ engine::Statistics of_stage(int stage) {
   recorder.stage_built(0, stage, 2, false);
   recorder.plan_adopted(plan, 0);
   recorder.forward_done(3ms, 4, 1000);
-  recorder.booked(protocol::StepPart::kFullWait, 2s);
+  recorder.booked(protocol::StepPart::kFullPeer, 2s);
   recorder.step_done({.step = 9,
                       .next_step = 10,
                       .first_stage = stage == 0,
@@ -162,7 +162,7 @@ TEST(Exposition, TellsAllPartsOfAStepAndIdlenessAsTheirSums) {
             by_part["forward_late"] + by_part["forward_link"] + by_part["verdict"]);
   EXPECT_EQ(by_cause["wait_bwd"],
             by_part["gradient_late"] + by_part["gradient_link"] + by_part["note"]);
-  EXPECT_EQ(by_cause["credit"], by_part["full_wait"]);
+  EXPECT_EQ(by_cause["credit"], by_part["full_link"] + by_part["full_peer"]);
   EXPECT_EQ(by_cause["sync"], by_part["sum"] + by_part["average"]);
 }
 

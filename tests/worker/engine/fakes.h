@@ -144,8 +144,10 @@ class ScriptedCommunicator final : public transport::Communicator {
     }
     return false;
   }
-  void acknowledge(const transport::LinkEnd& end) {
-    completions_.push_back({.kind = transport::Completion::Kind::kSent, .end = end});
+  void acknowledge(const transport::LinkEnd& end,
+                   std::optional<transport::Transfer> transfer = std::nullopt) {
+    completions_.push_back(
+        {.kind = transport::Completion::Kind::kSent, .end = end, .transfer = transfer});
   }
   void fail(const std::string& reason) {
     failure_ =

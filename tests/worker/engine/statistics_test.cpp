@@ -42,7 +42,7 @@ TEST(Recorder, StartsTheSeriesOfAStageAnewAndKeepsThoseOfTheWorker) {
   Recorder recorder;
   recorder.stage_built(0, 0, 2, false);
   recorder.forward_done(5ms, 3, 1000);
-  recorder.booked(protocol::StepPart::kFullWait, 2s);
+  recorder.booked(protocol::StepPart::kFullPeer, 2s);
   recorder.booked(protocol::StepPart::kSum, 3s);
   recorder.step_done({.step = 0, .first_stage = true, .iteration_seconds = 0.2, .samples = 8}, 16);
 
@@ -51,7 +51,7 @@ TEST(Recorder, StartsTheSeriesOfAStageAnewAndKeepsThoseOfTheWorker) {
   const Statistics now = recorder.read();
   EXPECT_EQ(now.stage, 1);
   EXPECT_EQ(now.in_flight_peak, 0);
-  EXPECT_EQ(now.seconds_of(protocol::StepPart::kFullWait), 0);
+  EXPECT_EQ(now.seconds_of(protocol::StepPart::kFullPeer), 0);
   EXPECT_EQ(now.seconds_of(protocol::StepPart::kSum), 0);
   EXPECT_EQ(now.sync_seconds, 3);
   EXPECT_EQ(now.samples, 8);

@@ -59,9 +59,9 @@ class Rank {
   }
   const test::Journal& journal() const { return *journal_; }
   // Takes everything that was sent.
-  void acknowledge_all() {
+  void acknowledge_all(std::optional<transport::Transfer> transfer = std::nullopt) {
     for (; acknowledged_ < peers.sent.size(); ++acknowledged_) {
-      peers.acknowledge(peers.sent_ends[acknowledged_]);
+      peers.acknowledge(peers.sent_ends[acknowledged_], transfer);
     }
   }
 
@@ -195,10 +195,32 @@ TEST(Step, CountsAFullWindowAsCreditAndAMissingInputAsWaiting) {
   ASSERT_TRUE(rank.run());
 
   const Statistics statistics = rank.recorder.read();
-  EXPECT_GE(statistics.seconds_of(StepPart::kFullWait), 0.05);
+  EXPECT_GE(statistics.seconds_of(StepPart::kFullPeer), 0.05);
   EXPECT_GT(statistics.seconds_of(StepPart::kGradientLate), 0);
   EXPECT_EQ(statistics.seconds_of(StepPart::kForwardLate), 0);
   EXPECT_EQ(statistics.in_flight_peak, 4);
+}
+
+// Five waits of 10 ms with a full window; its oldest result had a slot after 20 ms.
+TEST(Step, DividesAWaitForRoomByTheResultThatMadeIt) {
+  schedule::Plan plan = plan_of(schedule::Family::kKfkb, 2, 8);
+  plan.schedule.dispatch = schedule::Dispatch::kHint;
+  plan.schedule.caps = {4, 2};
+  Rank rank(plan, 0);
+  int waits = 0;
+  SteadyTime start;
+  rank.peers.on_wait = [&] {
+    if (++waits == 1) start = rank.clock.now();
+    if (waits <= 5) return;
+    rank.acknowledge_all(transport::Transfer{.begin = start + 20ms, .end = start + 50ms});
+    rank.peers.deliver(kGradientIn);
+  };
+
+  ASSERT_TRUE(rank.run());
+
+  const Statistics statistics = rank.recorder.read();
+  EXPECT_NEAR(statistics.seconds_of(StepPart::kFullPeer), 0.02, 0.011);
+  EXPECT_NEAR(statistics.seconds_of(StepPart::kFullLink), 0.03, 0.011);
 }
 
 TEST(Step, FailsWhenNothingComesBeforeTheProgressDeadline) {

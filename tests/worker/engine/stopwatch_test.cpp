@@ -55,11 +55,11 @@ TEST_F(StopwatchTest, BooksAWaitByTheOpThatFollowsIt) {
     watch.lap(StepPart::kOther);
     clock.advance(4ms);
     watch.wait_lap(false, false);
-    EXPECT_EQ(watch.settle(forward, std::nullopt), 7ms);
-    EXPECT_EQ(watch.settle(!forward, std::nullopt), 0ms) << "nothing is left";
+    EXPECT_EQ(watch.settle(forward, std::nullopt, std::nullopt), 7ms);
+    EXPECT_EQ(watch.settle(!forward, std::nullopt, std::nullopt), 0ms) << "nothing is left";
 
     const PartTimes times = watch.take();
-    EXPECT_EQ(of(times, StepPart::kFullWait), forward ? 3ms : 0ms);
+    EXPECT_EQ(of(times, StepPart::kFullPeer), forward ? 3ms : 0ms);
     EXPECT_EQ(of(times, StepPart::kForwardLate), forward ? 4ms : 0ms);
     EXPECT_EQ(of(times, StepPart::kGradientLate), forward ? 0ms : 7ms);
     EXPECT_EQ(sum(times), 8ms);
@@ -75,7 +75,7 @@ TEST_F(StopwatchTest, DividesAWaitByWhatItsMessageDidMeanwhile) {
   watch.lap(StepPart::kOther);
   clock.advance(8ms);
   watch.wait_lap(false, false);
-  watch.settle(false, transport::Transfer{.begin = start + 8ms, .end = start + 19ms});
+  watch.settle(false, transport::Transfer{.begin = start + 8ms, .end = start + 19ms}, std::nullopt);
 
   const PartTimes times = watch.take();
   EXPECT_EQ(of(times, StepPart::kGradientLate), 8ms);
@@ -84,15 +84,33 @@ TEST_F(StopwatchTest, DividesAWaitByWhatItsMessageDidMeanwhile) {
   EXPECT_EQ(sum(times), 20ms);
 }
 
+// The window was full from 0 to 10 ms; the oldest result had a slot at 4 ms and was there at 9 ms.
+TEST_F(StopwatchTest, DividesAWaitForRoomByTheMessageThatMadeIt) {
+  for (const bool forward : {true, false}) {
+    const SteadyTime start = clock.now();
+    const transport::Transfer opening{.begin = start + 4ms, .end = start + 9ms};
+    clock.advance(10ms);
+    watch.wait_lap(forward, !forward);
+    watch.settle(forward, std::nullopt, opening);
+
+    const PartTimes times = watch.take();
+    EXPECT_EQ(of(times, StepPart::kFullPeer), 4ms);
+    EXPECT_EQ(of(times, StepPart::kFullLink), 5ms);
+    EXPECT_EQ(of(times, StepPart::kOther), 1ms);
+    EXPECT_EQ(sum(times), 10ms);
+  }
+}
+
 TEST_F(StopwatchTest, BearsATransferOutsideOfItsWait) {
   const SteadyTime start = clock.now();
   clock.advance(5ms);
   watch.wait_lap(false, false);
-  watch.settle(true, transport::Transfer{.begin = start - 9ms, .end = start - 2ms});
+  watch.settle(true, transport::Transfer{.begin = start - 9ms, .end = start - 2ms}, std::nullopt);
   EXPECT_EQ(of(watch.take(), StepPart::kOther), 5ms) << "it had come before";
   clock.advance(5ms);
   watch.wait_lap(false, false);
-  watch.settle(true, transport::Transfer{.begin = clock.now() + 1ms, .end = clock.now() + 2ms});
+  watch.settle(true, transport::Transfer{.begin = clock.now() + 1ms, .end = clock.now() + 2ms},
+               std::nullopt);
   EXPECT_EQ(of(watch.take(), StepPart::kForwardLate), 5ms);
 }
 
@@ -117,7 +135,7 @@ TEST_F(StopwatchTest, LeavesOutWhatWasBeforeItBeginsAnew) {
   watch.restart();
   clock.advance(1ms);
   watch.lap(StepPart::kSwitch);
-  watch.settle(true, std::nullopt);
+  watch.settle(true, std::nullopt, std::nullopt);
 
   EXPECT_EQ(sum(watch.take()), 1ms);
 }

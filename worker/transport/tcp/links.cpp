@@ -91,12 +91,13 @@ void Links::start(std::vector<Joined> joined) {
 void Links::start_links() {
   const auto weak = weak_from_this();
   const auto sends = [weak](const LinkEnd& end) {
-    return [weak, end](std::uint64_t sequence) {
+    return [weak, end](std::uint64_t sequence, const Transfer& transfer) {
       if (const auto alive = weak.lock()) {
         alive->complete({.kind = Completion::Kind::kSent,
                          .end = end,
                          .sequence = static_cast<std::int64_t>(sequence),
-                         .reason = ""});
+                         .reason = "",
+                         .transfer = transfer});
       }
     };
   };

@@ -48,7 +48,7 @@ void OutgoingLink::start(Callbacks callbacks) {
 OutgoingLink::Sent OutgoingLink::send(device::Buffer buffer, std::size_t bytes) {
   {
     const std::lock_guard lock(inbox_mutex_);
-    inbox_.push_back({std::move(buffer), bytes});
+    inbox_.push_back({.buffer = std::move(buffer), .bytes = bytes});
   }
   const std::unique_lock lock(connection_.mutex(), std::try_to_lock);
   if (!lock) return Sent::kMuch;
@@ -100,11 +100,14 @@ void OutgoingLink::take_inbox() {
 }
 
 void OutgoingLink::start_messages() {
+  if (queue_.empty() || started_ >= granted_) return;
+  const auto now = steady_clock::now();
   while (!queue_.empty() && started_ < granted_) {
     Message& message = queue_.front();
     connection_.writer().push(connection_.header(FrameType::kData, started_, message.bytes),
                               message.buffer, message.bytes);
     bytes_in_flight_ += message.bytes;
+    message.started = now;
     in_flight_.push_back(std::move(message));
     queue_.pop_front();
     ++started_;
@@ -170,13 +173,14 @@ Status OutgoingLink::acknowledged(std::uint64_t sequence) {
     return receiver_error("acknowledgement counts other bytes than were sent");
   }
   bytes_in_flight_ -= in_flight_.front().bytes;
+  const Time started = in_flight_.front().started;
   in_flight_.pop_front();
   ++acknowledged_;
   {
     const std::lock_guard lock(counters_mutex_);
     count_transfer(counters_, arrival->counted_bytes, arrival->busy);
   }
-  callbacks_.sent(sequence);
+  callbacks_.sent(sequence, {.begin = started, .end = steady_clock::now()});
   return Unit{};
 }
 

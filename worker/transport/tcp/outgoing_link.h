@@ -22,7 +22,7 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
  public:
   using Time = std::chrono::steady_clock::time_point;
   struct Callbacks {
-    std::function<void(std::uint64_t sequence)> sent;
+    std::function<void(std::uint64_t sequence, const Transfer& transfer)> sent;
     std::function<void(const std::string& reason)> failed;
   };
 
@@ -50,6 +50,7 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   struct Message {
     device::Buffer buffer;
     std::size_t bytes = 0;
+    Time started{};  // handed over and with a credit
   };
 
   Result<std::span<std::byte>> begin(const FrameHeader& header);

@@ -62,8 +62,12 @@ TEST(TcpTransport, NothingIsSentWithoutAPostedReceiveAndTheWaitIsNoNetworkTime) 
 
   receiver.receive(from(0), make_buffer(1'000'000), 1'000'000);
   EXPECT_EQ(next(receiver).kind, Kind::kReceived);
-  EXPECT_EQ(next(sender).kind, Kind::kSent);
+  const Completion sent = next(sender);
+  EXPECT_EQ(sent.kind, Kind::kSent);
 
+  ASSERT_TRUE(sent.transfer);
+  EXPECT_GE(sent.transfer->begin, begin + 100ms) << "it had no credit before";
+  EXPECT_GE(sent.transfer->end, sent.transfer->begin);
   EXPECT_GE(counters().credit_wait, 100ms);
   EXPECT_LT(counters().busy, 50ms) << "a megabyte over loopback";
   const auto waited = counters().credit_wait;

@@ -28,7 +28,10 @@ class Stopwatch {
   std::chrono::nanoseconds lap(StepPart) { return {}; }
   SteadyTime last() const { return clock_.now(); }
   std::chrono::nanoseconds wait_lap(bool, bool) { return {}; }
-  std::chrono::nanoseconds settle(bool, const std::optional<transport::Transfer>&) { return {}; }
+  std::chrono::nanoseconds settle(bool, const std::optional<transport::Transfer>&,
+                                  const std::optional<transport::Transfer>&) {
+    return {};
+  }
   void cut_out(StepPart, SteadyTime) {}
   void restart() {}
   PartTimes take() { return {}; }
