@@ -123,6 +123,9 @@ T __shfl_xor_sync(unsigned /*lanes*/, T value, int offset) {
   return value;
 }
 
+inline float __expf(float value) {
+  return expf(value);
+}
 inline float rsqrtf(float value) {
   return 1 / sqrtf(value);
 }

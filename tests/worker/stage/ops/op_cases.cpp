@@ -288,7 +288,7 @@ std::vector<OpCase> op_cases() {
        {EmbeddingShape{2, 16, 32}, {3, 7, 5}, {4, 64, 256}, {2, 75, 1100}}) {
     cases.embedding(s);
   }
-  for (const int vocabulary : {2, 33, 1000}) cases.softmax_loss(vocabulary);
+  for (const int vocabulary : {2, 33, 1000, 9000}) cases.softmax_loss(vocabulary);
   cases.adamw(5003, 1);
   cases.adamw(5003, 0.3F);
   return cases.take();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums over columns of (rows, columns): one block for 32 columns of a slice of rows, then the
-// slices in rising order.
+// Sums over columns of (rows, columns): one block for 32 columns, or packs of columns, of a slice
+// of rows, then the slices in rising order.
 #pragma once
 
 #include "worker/stage/ops/cuda/kernel.h"
@@ -11,29 +11,38 @@ constexpr int kWarp = 32;
 constexpr int kWarpsPerBlock = 8;
 constexpr int kSliceRows = 128;
 
-// A block of 32 x 8 threads adds 32 columns of a slice of rows. Thread row j adds the rows j, j+8,
-// ... of the slice. partial: (slices, columns).
-template <class Term>
-__device__ void add_slice(int rows, int columns, float* partial, Term term) {
-  static __shared__ float by_thread_row[kWarpsPerBlock][kWarp];
-  const int column = static_cast<int>(blockIdx.x * kWarp + threadIdx.x);
+// A block of 32 x 8 threads adds 32 kWidth columns of a slice of rows. Thread row j adds the rows
+// j, j+8, ... of the slice. kWidth divides `columns`. add(row, column, sums) adds the terms of the
+// columns from `column` on to sums[kWidth]. partial: (slices, columns).
+template <int kWidth, class Add>
+__device__ void add_slice(int rows, int columns, float* partial, Add add) {
+  static __shared__ float by_thread_row[kWarpsPerBlock][kWidth][kWarp];
+  const int column = static_cast<int>(blockIdx.x * kWarp + threadIdx.x) * kWidth;
   const int begin = static_cast<int>(blockIdx.y) * kSliceRows;
   const int end = rows - begin < kSliceRows ? rows : begin + kSliceRows;
-  float sum = 0;
+  float sums[kWidth] = {};
   if (column < columns) {
 #pragma unroll 4
     for (int row = begin + static_cast<int>(threadIdx.y); row < end; row += kWarpsPerBlock) {
-      sum += term(row, column);
+      add(row, column, sums);
     }
   }
-  by_thread_row[threadIdx.y][threadIdx.x] = sum;
+  for (int e = 0; e < kWidth; ++e) by_thread_row[threadIdx.y][e][threadIdx.x] = sums[e];
   __syncthreads();
   if (threadIdx.y == 0 && column < columns) {
-    float total = 0;
-    for (int j = 0; j < kWarpsPerBlock; ++j) total += by_thread_row[j][threadIdx.x];
-    partial[std::size_t{blockIdx.y} * columns + column] = total;
+    for (int e = 0; e < kWidth; ++e) {
+      float total = 0;
+      for (int j = 0; j < kWarpsPerBlock; ++j) total += by_thread_row[j][e][threadIdx.x];
+      partial[std::size_t{blockIdx.y} * columns + column + e] = total;
+    }
   }
   __syncthreads();  // `by_thread_row` is reused
+}
+// The sums of term(row, column), column by column.
+template <class Term>
+__device__ void add_terms(int rows, int columns, float* partial, Term term) {
+  add_slice<1>(rows, columns, partial,
+               [&](int row, int column, float* sum) { *sum += term(row, column); });
 }
 
 template <class T>
@@ -48,14 +57,14 @@ __global__ void add_slices_kernel(int slices, int columns, const T* partial, T* 
   sums[column] += total;
 }
 
-inline unsigned column_blocks(int columns) {
-  return static_cast<unsigned>((columns + kWarp - 1) / kWarp);
+inline unsigned column_blocks(int columns, int width = 1) {
+  return static_cast<unsigned>((columns + kWarp * width - 1) / (kWarp * width));
 }
 inline int slices_of(int rows) {
   return (rows + kSliceRows - 1) / kSliceRows;
 }
-inline dim3 slice_blocks(int rows, int columns) {
-  return {column_blocks(columns), static_cast<unsigned>(slices_of(rows))};
+inline dim3 slice_blocks(int rows, int columns, int width = 1) {
+  return {column_blocks(columns, width), static_cast<unsigned>(slices_of(rows))};
 }
 inline void add_slices(cudaStream_t stream, int rows, int columns, const float* partial,
                        float* sums) {

@@ -112,12 +112,12 @@ __global__ void layernorm_parameters_kernel(LayerNormShape shape, const T* x,
                                             const float* statistics, const T* dy, float* dgamma,
                                             float* dbeta) {
   const int channels = shape.channels;
-  add_slice(shape.rows, channels, dgamma, [=](int row, int column) {
+  add_terms(shape.rows, channels, dgamma, [=](int row, int column) {
     const std::size_t i = static_cast<std::size_t>(row) * channels + column;
     const std::size_t r = row;
     return wide(dy[i]) * ((wide(x[i]) - statistics[2 * r]) * statistics[2 * r + 1]);
   });
-  add_slice(shape.rows, channels, dbeta, [=](int row, int column) {
+  add_terms(shape.rows, channels, dbeta, [=](int row, int column) {
     return wide(dy[static_cast<std::size_t>(row) * channels + column]);
   });
 }

@@ -7,10 +7,13 @@
 namespace weir::stage::ops {
 namespace {
 
-template <class T>
+// A thread adds kWidth neighbouring columns, which it loads at once; kWidth divides their number.
+constexpr int kSumWidth = 4;
+template <int kWidth, class T>
 __global__ void column_sums_kernel(int rows, int columns, const T* x, float* partial) {
-  add_slice(rows, columns, partial, [=](int row, int column) {
-    return wide(x[static_cast<std::size_t>(row) * columns + column]);
+  add_slice<kWidth>(rows, columns, partial, [=](int row, int column, float* sums) {
+    const auto pack = load<kWidth>(x + static_cast<std::size_t>(row) * columns + column);
+    for (int e = 0; e < kWidth; ++e) sums[e] += wide(pack.of[e]);
   });
 }
 
@@ -32,8 +35,10 @@ void run_on_cuda(const LinearBackwardParameters& op, CudaQueue& queue) {
   if (slices == nullptr) return;
   with_element(queue, [&](auto element) {
     using T = decltype(element);
-    start({queue.stream, slice_blocks(s.rows, s.outputs), warps_of_block()}, column_sums_kernel<T>,
-          s.rows, s.outputs, as<T>(op.dy), slices);
+    const bool packs = s.outputs % kSumWidth == 0 && aligned(as<T>(op.dy));
+    start({queue.stream, slice_blocks(s.rows, s.outputs, packs ? kSumWidth : 1), warps_of_block()},
+          packs ? column_sums_kernel<kSumWidth, T> : column_sums_kernel<1, T>, s.rows, s.outputs,
+          as<T>(op.dy), slices);
   });
   add_slices(queue.stream, s.rows, s.outputs, slices, op.dbias);
 }

@@ -98,7 +98,7 @@ __global__ void rms_norm_input_kernel(RmsNormShape shape, const T* x, const floa
 template <class T>
 __global__ void rms_norm_parameters_kernel(RmsNormShape shape, const T* x, const float* rstd,
                                            const T* dy, float* dgamma) {
-  add_slice(shape.rows * shape.heads, shape.channels, dgamma, [=](int vector, int column) {
+  add_terms(shape.rows * shape.heads, shape.channels, dgamma, [=](int vector, int column) {
     const std::size_t i = place_of(shape, vector) + column;
     return wide(dy[i]) * (wide(x[i]) * rstd[vector]);
   });
