@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""tests/gpu/report without a GPU: parts that fail or hang, and workers that cannot begin, cost no other part anything."""
+"""tests/gpu/report without a GPU: parts that fail or hang, and workers that cannot begin, cost no other part anything. And what
+tests/gpu/ptxas reads from ptxas."""
 import importlib.machinery
 import importlib.util
 import pathlib
@@ -17,9 +18,15 @@ sys.path.insert(0, str(HERE))
 import pipeline  # noqa: E402
 import setting  # noqa: E402
 
-loader = importlib.machinery.SourceFileLoader("gpu_report", str(HERE / "report"))
-gpu_report = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_report", loader))
-loader.exec_module(gpu_report)
+
+def program(name):
+    loader = importlib.machinery.SourceFileLoader("gpu_" + name, str(HERE / name))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_" + name, loader))
+    loader.exec_module(module)
+    return module
+
+
+gpu_report, ptxas = program("report"), program("ptxas")
 
 
 def broken(*_):
@@ -103,6 +110,29 @@ class FirstStep(unittest.TestCase):
         self.addCleanup(setattr, setting, "FIRST_STEP_LIMIT", setting.FIRST_STEP_LIMIT)
         setting.FIRST_STEP_LIMIT = 0.2
         self.assertEqual(self.of("exec sleep 60"), ("", "no end after 0.2 s"))
+
+
+class Ptxas(unittest.TestCase):
+    TOLD = """ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function '_Z1av' for 'sm_90'
+ptxas info    : Function properties for _Z1av
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 25 registers, used 0 barriers
+ptxas info    : Compiling entry function '_Z1bv' for 'sm_90'
+    40 bytes stack frame, 12 bytes spill stores, 16 bytes spill loads
+ptxas info    : Used 255 registers, used 1 barriers, 40 bytes cumulative stack size, 2048 bytes smem
+"""
+
+    def test_registers_shared_memory_frame_and_spills_of_each_kernel(self):
+        self.assertEqual(ptxas.kernels_of(self.TOLD), [("_Z1av", 25, 0, 0, 0), ("_Z1bv", 255, 2048, 40, 28)])
+
+    def test_a_kernel_has_its_own_name_only(self):
+        self.assertEqual(ptxas.short("void weir::stage::ops::(anonymous namespace)::map_kernel<8, weir::stage::ops::(anonymous namespace)"
+                                     "::Gelu<weir::stage::ops::Bf16> >(unsigned long, float)"), "map_kernel")
+        self.assertEqual(ptxas.short("weir::transport::nccl::add_segments(int)"), "add_segments")
+
+    def test_warps_follow_from_registers(self):
+        self.assertEqual([ptxas.warps(registers) for registers in (32, 33, 128, 255)], [64, 51, 16, 8])
 
 
 if __name__ == "__main__":

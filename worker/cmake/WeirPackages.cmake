@@ -39,7 +39,9 @@ target_compile_options(weir_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fmacro-pr
 # the linker leaves out functions that nobody calls (operator/Dockerfile)
 target_compile_options(weir_flags INTERFACE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-ffunction-sections> $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-fdata-sections>)
 if(WEIR_WERROR)
-  target_compile_options(weir_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror> $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
+  target_compile_options(weir_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror> $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>
+                         # a kernel whose registers spill to local memory is an error (table: tests/gpu/ptxas)
+                         $<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=-warn-spills>)
 endif()
 if(WEIR_SANITIZE)
   list(JOIN WEIR_SANITIZE "," sanitizers)
