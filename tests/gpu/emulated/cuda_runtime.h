@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // As much of CUDA's header as the worker's kernels use, for a host compiler: kernels run on the
 // host, block after block, the threads of a block as coroutines that switch at barriers and warp
-// exchanges. Shows wrong indices and most missing barriers of a block (its warps run in a random
-// order), nothing of speed or of other blocks. One stream, one thread at a time.
+// exchanges. Shows wrong indices and missing barriers of a block (warps and lanes run in a random
+// order, another one for each seed: races_test.cpp), nothing of speed or of other blocks. One
+// stream, one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -46,7 +47,8 @@ void run_grid(dim3 grid, dim3 block, std::size_t shared, const std::function<voi
 // What is put into the one stream: runs at once, or is taken down while a graph is captured.
 void enqueue(std::function<void()> op);
 cudaError_t last_error();
-void fail();  // sets it
+void fail();                    // sets it
+void set_order(unsigned seed);  // of warps and lanes from here on
 void wait_for_block();
 void wait_for_warp();
 int any_of_block(int value);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The threads of a block as coroutines on stacks of their own, resumed by chance. A barrier counts
-// who has come; threads that have ended are not waited for, as on a GPU since Volta.
+// The threads of a block as coroutines on stacks of their own, resumed by chance: each seed is
+// another order ($WEIR_EMULATOR_SEED, set_order()). A barrier counts who has come; threads that
+// have ended are not waited for, as on a GPU since Volta.
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -61,6 +63,10 @@ struct Block {
   Barrier& warp() { return warps[current / kWarp]; }
 };
 Block block_now;
+std::minstd_rand order_now([] {
+  const char* seed = std::getenv("WEIR_EMULATOR_SEED");
+  return seed != nullptr ? static_cast<unsigned>(std::strtoul(seed, nullptr, 10)) : 1U;
+}());
 cudaError_t error_now = cudaSuccess;
 std::unique_ptr<CUgraph_st> capture;  // null: ops run at once
 
@@ -120,24 +126,29 @@ void resume(Block& b, unsigned thread) {
   swapcontext(&b.scheduler, &b.threads[thread].context);
 }
 
-// Warps in any order, each for as long as chance lets it before the next one's turn, its lanes
-// forwards or backwards: a barrier that is missing lets one read what another has yet to write.
+// Warps in any order, each for as long as chance lets it before the next one's turn; its lanes
+// forwards, backwards or mixed: a barrier that is missing lets one read what another has yet to
+// write, or has overwritten.
 bool run_block(Block& b) {
-  static std::minstd_rand random(1);  // the same in every run
   constexpr std::array<unsigned, 4> kTurns = {1, 2, 8, 1000};
-  std::vector<unsigned> order(b.warps.size());
-  std::iota(order.begin(), order.end(), 0U);
+  std::vector<unsigned> warps(b.warps.size()), lanes(kWarp);
+  std::iota(warps.begin(), warps.end(), 0U);
   while (b.finished < b.size) {
     const unsigned before = progress(b);
-    std::shuffle(order.begin(), order.end(), random);
-    for (const unsigned warp : order) {
-      const unsigned first = warp * kWarp, count = std::min(kWarp, b.size - first);
-      const bool backwards = random() % 2 == 0;
+    std::shuffle(warps.begin(), warps.end(), order_now);
+    for (const unsigned warp : warps) {
+      const unsigned first = warp * kWarp;
+      std::iota(lanes.begin(), lanes.end(), first);
+      const auto how = order_now() % 3;
+      if (how == 1) std::reverse(lanes.begin(), lanes.end());
+      if (how == 2) std::shuffle(lanes.begin(), lanes.end(), order_now);
       unsigned reached = progress(b) + 1;  // differs
-      for (unsigned turns = kTurns[random() % kTurns.size()]; turns > 0; --turns) {
+      for (unsigned turns = kTurns[order_now() % kTurns.size()]; turns > 0; --turns) {
         if (progress(b) == reached) break;  // waits for another warp
         reached = progress(b);
-        for (unsigned i = 0; i < count; ++i) resume(b, first + (backwards ? count - 1 - i : i));
+        for (const unsigned thread : lanes) {
+          if (thread < b.size) resume(b, thread);
+        }
       }
     }
     if (progress(b) == before) return false;
@@ -182,6 +193,9 @@ void enqueue(std::function<void()> op) {
 
 cudaError_t last_error() {
   return error_now;
+}
+void set_order(unsigned seed) {
+  order_now.seed(seed);
 }
 void fail() {
   error_now = cudaErrorInvalidValue;
