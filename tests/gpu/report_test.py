@@ -17,6 +17,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import pipeline  # noqa: E402
 import setting  # noqa: E402
+import single_parts  # noqa: E402
 
 
 def program(name):
@@ -41,6 +42,13 @@ def hangs(*_):
     time.sleep(60)
 
 
+def hangs_twice(*_):
+    try:
+        time.sleep(60)
+    except gpu_report.Hangs:
+        time.sleep(60)   # as subprocess.run waits for a process that cannot be killed
+
+
 def works(report, _):
     report.judge(True, "works", "a figure", "1", "1")
 
@@ -54,7 +62,7 @@ class Parts(unittest.TestCase):
         self.addCleanup(setattr, gpu_report, "PARTS", gpu_report.PARTS)
         self.addCleanup(setattr, gpu_report, "PART_LIMIT", gpu_report.PART_LIMIT)
         self.addCleanup(setattr, gpu_report, "HANG", gpu_report.HANG)
-        gpu_report.PARTS = {"broken": broken, "surprised": surprised, "hangs": hangs, "works": works}
+        gpu_report.PARTS = {"broken": broken, "surprised": surprised, "hangs": hangs, "hangs_twice": hangs_twice, "works": works}
         gpu_report.PART_LIMIT, gpu_report.HANG = 0.2, 0.1
 
     def test_every_part_behind_one_that_fails_or_hangs_runs_and_is_in_the_archive(self):
@@ -65,6 +73,7 @@ class Parts(unittest.TestCase):
         self.assertEqual(verdicts["broken"], ("FAIL", "worker 1: cuBLASLt: not supported"))
         self.assertEqual(verdicts["surprised"], ("FAIL", "AttributeError('no such figure')"))
         self.assertEqual(verdicts["hangs"], ("FAIL", "it hangs"))
+        self.assertEqual(verdicts["hangs_twice"], ("FAIL", "it hangs"))
         self.assertEqual(verdicts["works"][0], "PASS")
         with tarfile.open(pipeline.kept.with_name("keep.tgz")) as tar:
             table = tar.extractfile("keep/table.txt").read().decode()
@@ -88,6 +97,33 @@ class Parts(unittest.TestCase):
         report = setting.Report()
         gpu_report.run_parts(report, types.SimpleNamespace(end=0.0), ["works"], time.monotonic() + 1)
         self.assertEqual([row[4] for row in report.rows], ["SKIP"])
+
+
+class Ops(unittest.TestCase):
+    """gpu_tests whose suites hang, as a GPU does that one kernel has spoilt."""
+
+    def test_the_suites_that_tell_most_come_first_and_two_that_hang_end_the_part(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        tests = pathlib.Path(folder.name) / "gpu_tests"
+        tests.write_text("#!/bin/sh\n[ \"$1\" = --gtest_list_tests ] && printf 'A.\\n  One\\nB.\\n  One\\nOps/Twins.\\n  One/1\\n' && exit 0\nexec sleep 60\n")
+        tests.chmod(0o755)
+        self.addCleanup(setattr, single_parts, "SUITE_LIMIT", single_parts.SUITE_LIMIT)
+        single_parts.SUITE_LIMIT = 0.2
+        tried = setting.Setting.__new__(setting.Setting)
+        tried.gpu_tests, tried.rehearse, tried.libraries, tried.end = tests, False, {}, time.monotonic() + 100
+        report = setting.Report()
+
+        single_parts.ops(report, tried)
+
+        self.assertEqual([(row[1], row[4]) for row in report.rows], [("Ops/Twins", "FAIL"), ("A", "FAIL"), ("B", "SKIP")])
+
+
+class Packed(unittest.TestCase):
+    def test_a_folder_at_the_top_of_the_file_system_is_as_good_as_any(self):
+        names = {"__file__": "/packed/setting.py", "__name__": "packed"}
+        exec(compile((HERE / "setting.py").read_text(), "/packed/setting.py", "exec"), names)
+        self.assertEqual(names["PACKED"], pathlib.Path("/packed/bin/weir-worker"))
 
 
 class FirstStep(unittest.TestCase):

@@ -13,7 +13,7 @@ import time
 import pipeline
 
 HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
+ROOT = HERE.parent.parent   # of the repository, unless the report is packed: then there may be no folder above
 PACKED = HERE / "bin" / "weir-worker"  # where tests/gpu/pack puts it
 PART_LIMIT = 600  # seconds
 
