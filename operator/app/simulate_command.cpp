@@ -9,7 +9,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "operator/app/chrome_trace.h"
 #include "operator/app/plan_command.h"
 #include "operator/app/plan_inputs.h"
 #include "operator/app/plan_table.h"
@@ -18,6 +17,7 @@
 #include "worker/base/file_error.h"
 #include "worker/base/units.h"
 #include "worker/schedule/caps.h"
+#include "worker/timeline/chrome_trace.h"
 
 namespace weir::operator_app {
 namespace {
@@ -69,6 +69,12 @@ Result<ShareChange> share_of(const std::string& text, const planner::Cluster& cl
     return good.error().with("--share " + text);
   }
   return change;
+}
+
+std::string trace_events_of(const planner::SimulatedPlan& simulated) {
+  std::vector<const schedule::Timeline*> replicas;
+  for (const auto& replica : simulated.replicas) replicas.push_back(&replica.timeline);
+  return timeline::chrome_trace(replicas);
 }
 
 // Reads lines of seconds,from,to,share. If the first line begins with no number, it is a header.
@@ -246,7 +252,7 @@ int simulate_command(const SimulateOptions& options, std::istream& in, std::ostr
         errno = 0;
         std::ofstream file(options.timeline, std::ios::binary);
         file << (options.timeline.ends_with(".svg") ? svg_timeline(*simulated)
-                                                    : chrome_trace(*simulated));
+                                                    : trace_events_of(*simulated));
         if (!file.flush()) return fail(unwritable(options.timeline));
       }
       text += simulation_table(plan, *simulated);

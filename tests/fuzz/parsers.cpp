@@ -30,6 +30,8 @@
 #include "worker/huggingface/config.h"
 #include "worker/protocol/codec.h"
 #include "worker/schedule/validate.h"
+#include "worker/timeline/chrome_trace.h"
+#include "worker/timeline/codec.h"
 #include "worker/transport/tcp/frame.h"
 #include "worker/transport/tcp/packed_sums.h"
 #include "worker/transport/tcp/place.h"
@@ -220,6 +222,15 @@ bool accepted_shares(std::string_view text) {
   return true;
 }
 
+// The records of a trace can be drawn if they belong together.
+bool accepted_records(std::string_view text) {
+  const auto records = timeline::decode(text);
+  if (!accepted(records)) return false;
+  if (!timeline::belong_together(*records)) return true;
+  WEIR_CHECK(timeline::chrome_trace(*records).ends_with("\n"), "a trace is text");
+  return true;
+}
+
 }  // namespace
 
 bool feed(Parser parser, std::string_view text) {
@@ -284,6 +295,8 @@ bool feed(Parser parser, std::string_view text) {
       return accepted(checkpoint::decode_tensors(text, checkpoint::Types::kAny));
     case Parser::kModelConfig:
       return accepted_config(text);
+    case Parser::kRecord:
+      return accepted_records(text);
   }
   return false;
 }

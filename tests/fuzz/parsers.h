@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entry points for fuzzing the readers of what comes from outside: files of users and of checkpoint
 // folders, answers of the API server and of Prometheus, messages of ports 7070, 7071 and 8443,
-// addresses, times, quantities: any bytes are a struct or an error of one line. The ordinary test
-// run feeds them damaged copies of the corpus; built with clang, libFuzzer does.
+// addresses, times, quantities, traces: any bytes are a struct or an error of one line. The
+// ordinary test run feeds them damaged copies of the corpus; built with clang, libFuzzer does.
 #pragma once
 
 #include <array>
@@ -40,7 +40,8 @@ enum class Parser : unsigned char {
   kFlatFile,
   kDataShares,
   kModelFile,
-  kModelConfig
+  kModelConfig,
+  kRecord
 };
 constexpr std::array kParsers{
     Parser::kGraph,         Parser::kProfile,     Parser::kCluster,      Parser::kShortCluster,
@@ -50,7 +51,7 @@ constexpr std::array kParsers{
     Parser::kHostPort,      Parser::kTime,        Parser::kControlHello, Parser::kDataHello,
     Parser::kDataFrame,     Parser::kTensorFile,  Parser::kQuantity,     Parser::kRate,
     Parser::kMegatronIndex, Parser::kLlmCFile,    Parser::kFlatFile,     Parser::kDataShares,
-    Parser::kModelFile,     Parser::kModelConfig};
+    Parser::kModelFile,     Parser::kModelConfig, Parser::kRecord};
 
 // Aborts when the parser breaks its promise; true: the text was accepted.
 bool feed(Parser parser, std::string_view text);

@@ -61,6 +61,7 @@ constexpr Seed kSeeds[] = {
     {Parser::kModelConfig, "data/hf/llama/config.json"},
     {Parser::kModelConfig, "data/hf/gpt2/config.json"},
     {Parser::kModelConfig, "data/hf/qwen2/config.json"},
+    {Parser::kRecord, "fuzz/corpus/record.bin"},
 };
 
 // Pieces that parsers treat in a special way.
