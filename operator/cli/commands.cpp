@@ -186,6 +186,7 @@ int run_command(const Options& options, const Session& session) {
       return run.suspend(false);
     case Command::kScale:
       return run.scale();
+    case Command::kTrace:
     case Command::kVersion:
       return 0;  // main prints it
   }

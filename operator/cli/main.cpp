@@ -11,6 +11,7 @@
 #include "operator/cli/name_service.h"
 #include "operator/cli/options.h"
 #include "operator/cli/text.h"
+#include "operator/cli/trace.h"
 #include "operator/kube/auth.h"
 #include "worker/base/exception_text.h"
 #include "worker/base/log.h"
@@ -26,6 +27,9 @@ int run(int argc, char** argv) {
   if (parsed.options.command == Command::kVersion) {
     std::cout << "kubectl-weir " << WEIR_VERSION << "\n";
     return 0;
+  }
+  if (parsed.options.command == Command::kTrace) {
+    return convert_trace(parsed.options, std::cout, std::cerr);
   }
   set_log(LogLevel::kError, LogFormat::kText);
   use_built_in_lookups();

@@ -42,6 +42,10 @@ constexpr Described kCommands[] = {
     {Command::kSuspend, "suspend", "stop a job: it saves, its pods end, its status stays", ""},
     {Command::kResume, "resume", "let a suspended job go on", ""},
     {Command::kScale, "scale", "set the number of replicas of a job, also while it runs", ""},
+    {Command::kTrace, "trace", "files of workers as a trace that ui.perfetto.dev shows",
+     "A worker writes such a file with --trace-file=FILE --trace-steps=FIRST-LAST; name one of "
+     "each\n"
+     "rank. It asks no cluster."},
     {Command::kVersion, "version", "print the version", ""},
 };
 
@@ -56,6 +60,11 @@ void add_where(CLI::App& to, Options& options) {
 
 void add_own(CLI::App& to, Command command, Options& options) {
   CLI::Option* job = nullptr;
+  if (command == Command::kTrace) {
+    to.add_option("--from", options.from, "files of workers")->required();
+    to.add_option("-o,--output", options.output, "file that gets the trace")->capture_default_str();
+    return;
+  }
   if (command != Command::kVersion) {
     job = to.add_option("JOB", options.job, "name of a PipelineJob");
     add_where(to, options);
@@ -84,6 +93,7 @@ void add_own(CLI::App& to, Command command, Options& options) {
     case Command::kSuspend:
     case Command::kResume:
       break;
+    case Command::kTrace:
     case Command::kVersion:
       return;
   }
@@ -117,8 +127,9 @@ Parsed parse_options(int argc, const char* const* argv) {
     if (parsed.options.all_namespaces && !parsed.options.job.empty()) {
       throw CLI::ValidationError("--all-namespaces", "does not go with the name of a job");
     }
+    const Command command = parsed.options.command;
     const bool of_all =
-        parsed.options.command == Command::kTop || parsed.options.command == Command::kVersion;
+        command == Command::kTop || command == Command::kTrace || command == Command::kVersion;
     if (!of_all && parsed.options.job.empty()) throw CLI::RequiredError("JOB");
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) {

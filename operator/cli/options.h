@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace weir::cli {
 
@@ -16,6 +17,7 @@ enum class Command : unsigned char {
   kSuspend,
   kResume,
   kScale,
+  kTrace,
   kVersion
 };
 
@@ -29,6 +31,8 @@ struct Options {
   bool follow = false;
   std::optional<int> tail;  // lines
   int replicas = 1;
+  std::vector<std::string> from;      // of trace: files that workers wrote
+  std::string output = "trace.json";  // of trace
 };
 
 struct Parsed {

@@ -320,6 +320,9 @@ void add_running(Rows& rows, Raw& raw) {
   rows.add("--log-every", o.log_every,
            "steps between two lines of these; 0 = each step, at most ten a second",
            whole_in(0, kMostInt));
+  rows.add("--trace-file", o.trace_file,
+           "file that gets what this rank did in --trace-steps, for `kubectl weir trace --from`");
+  rows.add("--trace-steps", o.trace_steps, "steps of it, FIRST-LAST, counted from 1");
   rows.add("--step-report", o.step_report, "steps between two log lines; 0 = none",
            whole_in(0, kMostInt));
   rows.add("--log-level", o.log_level, kLevels,
@@ -386,6 +389,8 @@ std::string contradiction(const Options& o) {
            size("--heads", o.model.heads),
            if_so(validates && !o.data.empty() && o.validation_data.empty(),
                  "--validation-data: required by --validation-interval with --data, not set"),
+           useless(!o.trace_file.empty() && o.trace_steps.empty(), "--trace-file", "--trace-steps"),
+           useless(o.trace_file.empty() && !o.trace_steps.empty(), "--trace-steps", "--trace-file"),
            useless(!validates && !o.validation_data.empty(), "--validation-data",
                    "--validation-interval"),
            if_so(o.ranks != 1, "WEIR_RANKS: must be 1, found " + std::to_string(o.ranks) +

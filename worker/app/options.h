@@ -84,6 +84,7 @@ struct Options {
   std::string log_dir;   // of the training log; empty: log of the checkpoint folder, or none
   int log_every = 0;     // steps between two lines of it; 0 = at most ten a second
   int step_report = 10;  // steps between two log lines; 0 = none
+  std::string trace_file, trace_steps;  // of what this rank did in steps FIRST-LAST
   LogLevel log_level = LogLevel::kInfo;
   LogFormat log_format = LogFormat::kJson;
   bool dry_run = false, describe = false;

@@ -14,6 +14,7 @@
 
 #include "worker/app/options.h"
 #include "worker/app/report.h"
+#include "worker/app/trace_file.h"
 #include "worker/base/clock.h"
 #include "worker/checkpoint/folder_lock.h"
 #include "worker/control/agent.h"
@@ -95,7 +96,8 @@ struct State {
   std::unique_ptr<data::Dataset> validation;  // null without an interval
   std::optional<emulate::Emulation> emulation;
   std::unique_ptr<LossLog> loss_log;
-  SentSince sent;  // for STATUS
+  std::unique_ptr<TraceFile> trace_file;  // null: none is wanted
+  SentSince sent;                         // for STATUS
   // The newest validation that the coordinator does not know. Engine thread only.
   std::optional<protocol::Validation> validated;
   std::unique_ptr<transport::TcpTransport> transport;

@@ -138,6 +138,13 @@ Outcome open_data(State& state) {
     if (!log) return configuration(log.error());
     state.loss_log = *std::move(log);
   }
+  if (!o.trace_file.empty()) {
+    const auto steps = parse_trace_steps(o.trace_steps);
+    if (!steps) return configuration(steps.error().with("--trace-steps"));
+    state.trace_file = std::make_unique<TraceFile>(
+        o.trace_file, *steps,
+        TraceFile::Names{.job = o.job_namespace + "/" + o.job_name, .pod = o.pod, .node = o.node});
+  }
   log_info(kComponent, "model and data",
            {{"model", o.model.name},
             {"layers", state.model->layers.size()},
@@ -222,6 +229,9 @@ void tell_layers(const weir_layers& layers, const engine::StepRecord& record) {
 void on_step(State& state, const engine::StepRecord& record) {
   if (state.layers != nullptr) tell_layers(*state.layers, record);
   if (state.loss_log) state.loss_log->write(record, state.options.emulated());
+  if (state.trace_file) {
+    state.trace_file->step_done(record.step + 1, *state.engine, state.clock);
+  }
   if (state.agent) {
     // Memory that was free when the step used most.
     device::Device& device = *state.device;
@@ -436,6 +446,7 @@ Outcome train(State& state) {
   });
   if (!state.options.needs_peers()) start_own_plan(state);
   engine::Ending ending = state.engine->run({});
+  if (state.trace_file) state.trace_file->write(*state.engine, state.clock);
   const bool alone = ending.exit == Exit::kCrash || ending.exit == Exit::kPeerLost;
   if (const std::string why = state.agent ? state.agent->trouble() : ""; alone && !why.empty()) {
     ending.message += "; " + why;

@@ -38,7 +38,7 @@ Engine::Engine(Options options, Parts parts, Callbacks callbacks)
       parts_(std::move(parts)),
       callbacks_(std::move(callbacks)),
       mailbox_(callbacks_.send),
-      stopwatch_(parts_.clock, recorder_),
+      stopwatch_(parts_.clock, recorder_, &flight_),
       codec_(parts_.device, parts_.model.options.precision,
              [this] {
                return parts_.make_kernels
@@ -153,6 +153,7 @@ StepParts Engine::step_parts(const data::Dataset& dataset, std::function<bool()>
 
 std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
   Generation& generation = *generation_;
+  stopwatch_.at_step(step_);
   const Status begun = begin_with_header(stop);
   if (!begun) return failed(begun.error(), stop);
 
@@ -225,6 +226,7 @@ void Engine::count_step(StepRecord& record) {
   snapshot_if_due();
   stopwatch_.lap(StepPart::kOther);
   record.parts = stopwatch_.take();
+  stopwatch_.at_step(step_);
   if (callbacks_.step_done) callbacks_.step_done(record);
 }
 

@@ -18,6 +18,7 @@
 #include "worker/base/clock.h"
 #include "worker/base/result.h"
 #include "worker/engine/engine_parts.h"
+#include "worker/engine/flight_recorder.h"
 #include "worker/engine/holding.h"
 #include "worker/engine/mailbox.h"
 #include "worker/engine/statistics.h"
@@ -48,6 +49,7 @@ class Engine {
   void leave_saved(std::chrono::nanoseconds grace);
   void checkpoint_written(std::chrono::nanoseconds took) { recorder_.checkpoint_written(took); }
   Statistics statistics() const { return recorder_.read(); }
+  const FlightRecorder& flight() const { return flight_; }
   // Tells the coordinator, in the next HELLO, too, what this rank holds, unless it trains. Engine
   // thread, or before run().
   void tell_inventory();
@@ -158,6 +160,7 @@ class Engine {
   const Callbacks callbacks_;
   Mailbox mailbox_;
   Recorder recorder_;
+  FlightRecorder flight_;
   std::atomic<std::int64_t> leave_at_{0};        // steady clock, ns; 0 = not leaving
   std::atomic<std::int64_t> leave_saved_at_{0};  // the same for leave_saved()
 

@@ -248,8 +248,9 @@ Status Engine::connect(Generation& generation, const std::stop_token& stop) {
         parts_.connect(wanted, parts_.clock.now() + options_.connect_timeout, source.get_token()));
     links = std::move(made);
   }
-  generation.links =
-      std::make_unique<StageLinks>(links.get(), parts_.device, place.stage, plan.stage_count());
+  generation.links = std::make_unique<StageLinks>(links.get(), parts_.device, place.stage,
+                                                  plan.stage_count(), &flight_);
+  flight_.begin_place();
   {
     const std::lock_guard lock(links_mutex_);
     links_ = std::move(links);

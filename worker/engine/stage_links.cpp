@@ -10,12 +10,33 @@
 
 namespace weir::engine {
 
+using timeline::EventKind;
 using transport::Channel;
 using transport::Completion;
+using transport::Transfer;
+
+namespace {
+
+std::int64_t nanos_of(std::chrono::steady_clock::time_point time) {
+  return time.time_since_epoch().count();
+}
+std::int64_t nanos_now() {
+  return nanos_of(std::chrono::steady_clock::now());
+}
+std::uint8_t detail_of(Channel channel) {
+  return static_cast<std::uint8_t>(channel == Channel::kForward ? timeline::Direction::kForward
+                                                                : timeline::Direction::kBackward);
+}
+
+}  // namespace
 
 StageLinks::StageLinks(transport::Communicator* communicator, device::Device& device, int stage,
-                       int stages)
-    : communicator_(communicator), device_(device), stage_(stage), stages_(stages) {
+                       int stages, FlightRecorder* flight)
+    : communicator_(communicator),
+      device_(device),
+      stage_(stage),
+      stages_(stages),
+      flight_(flight) {
   WEIR_CHECK(stage >= 0 && stage < stages, "the stage exists");
   WEIR_CHECK(communicator != nullptr || stages == 1, "several stages need links");
   activations_.end = {.peer_stage = stage - 1, .channel = Channel::kForward, .sending = false};
@@ -77,7 +98,7 @@ void StageLinks::send_header(const StepHeaderBytes& header) {
   device::Buffer buffer = device_.allocate_staging(kStepHeaderBytes);
   WEIR_CHECK(static_cast<bool>(buffer), "32 bytes of memory");
   std::memcpy(buffer.data(), header.data(), kStepHeaderBytes);
-  forward_.unacknowledged.push_back(false);
+  forward_.unacknowledged.push_back({.tensor = false});
   communicator_->send(forward_.end, std::move(buffer), kStepHeaderBytes);
 }
 
@@ -106,6 +127,7 @@ Status StageLinks::begin_step(const StepTraffic& traffic) {
   gradients_.bytes = traffic.backward_in_bytes;
   backward_.bytes = traffic.backward_out_bytes;
   activations_.granted = gradients_.granted = 0;
+  activations_.received = gradients_.received = forward_.sent = backward_.sent = 0;
   activations_.note_bytes = traffic.forward_note_bytes;
   gradients_.note_bytes = traffic.backward_note_bytes;
   forward_.window = backward_.window = traffic.credits.send_window;
@@ -162,7 +184,12 @@ Status StageLinks::send(Channel channel, device::Buffer tensor) {
   if (!communicator_->carries_device_memory()) {
     WEIR_TRY(tensor, device_.download(std::move(tensor)));
   }
-  box.unacknowledged.push_back(true);
+  box.unacknowledged.push_back(
+      {.tensor = true, .micro_batch = static_cast<std::uint16_t>(box.sent++)});
+  if (records()) {
+    box.unacknowledged.back().step = flight_->step();
+    box.unacknowledged.back().handed_over = nanos_now();
+  }
   ++box.tensors;
   communicator_->send(box.end, std::move(tensor), bytes);
   return Unit{};
@@ -178,7 +205,7 @@ Status StageLinks::send_note(Channel channel, std::span<const std::byte> note) {
   device::Buffer buffer = device_.allocate_staging(note.size());
   if (!buffer) return Error{Code::kInternal, "no memory for a note to a neighbour"};
   std::memcpy(buffer.data(), note.data(), note.size());
-  box.unacknowledged.push_back(false);
+  box.unacknowledged.push_back({.tensor = false});
   communicator_->send(box.end, std::move(buffer), note.size());
   return Unit{};
 }
@@ -191,7 +218,8 @@ void StageLinks::file(const Completion& completion) {
   if (completion.kind == Completion::Kind::kSent) {
     Outbox& box = outbox(completion.end.channel);
     WEIR_CHECK(!box.unacknowledged.empty(), "an acknowledgement belongs to a send");
-    if (box.unacknowledged.front()) {
+    if (box.unacknowledged.front().tensor) {
+      record_sent(box, completion.transfer);
       if (box.tensors >= box.window) box.opening = completion.transfer;
       --box.tensors;
     }
@@ -204,6 +232,7 @@ void StageLinks::file(const Completion& completion) {
   box.posted.pop_front();
   switch (slot.content) {
     case Inbox::Content::kTensor:
+      record_received(box, completion.transfer);
       box.arrived.push_back({std::move(slot.buffer), completion.transfer});
       return;
     case Inbox::Content::kNote:
@@ -217,6 +246,35 @@ void StageLinks::file(const Completion& completion) {
       return;
     }
   }
+}
+
+// Where the transport does not tell when, it is now.
+void StageLinks::record_sent(const Outbox& box, const std::optional<Transfer>& transfer) {
+  const Outbox::Sent& sent = box.unacknowledged.front();
+  if (flight_ == nullptr || sent.handed_over == 0) return;
+  const std::int64_t end =
+      std::max(sent.handed_over, transfer ? nanos_of(transfer->end) : nanos_now());
+  const std::int64_t started = transfer ? nanos_of(transfer->begin) : sent.handed_over;
+  flight_->add(
+      {.begin = sent.handed_over,
+       .end = end,
+       .extra = std::clamp<std::int64_t>(started - sent.handed_over, 0, end - sent.handed_over),
+       .step = sent.step,
+       .micro_batch = sent.micro_batch,
+       .kind = EventKind::kSent,
+       .detail = detail_of(box.end.channel)});
+}
+
+void StageLinks::record_received(Inbox& box, const std::optional<Transfer>& transfer) {
+  const auto micro_batch = static_cast<std::uint16_t>(box.received++);
+  if (!records()) return;
+  const std::int64_t end = transfer ? nanos_of(transfer->end) : nanos_now();
+  flight_->add({.begin = transfer ? std::min(nanos_of(transfer->begin), end) : end,
+                .end = end,
+                .step = flight_->step(),
+                .micro_batch = micro_batch,
+                .kind = EventKind::kReceived,
+                .detail = detail_of(box.end.channel)});
 }
 
 Result<bool> StageLinks::pump(std::chrono::steady_clock::time_point deadline,

@@ -17,6 +17,7 @@
 
 #include "worker/base/result.h"
 #include "worker/device/device.h"
+#include "worker/engine/flight_recorder.h"
 #include "worker/engine/step_header.h"
 #include "worker/schedule/caps.h"
 #include "worker/transport/communicator.h"
@@ -39,8 +40,10 @@ struct StepTraffic {
 
 class StageLinks {
  public:
-  // `communicator` may be null if stages == 1.
-  StageLinks(transport::Communicator* communicator, device::Device& device, int stage, int stages);
+  // `communicator` may be null if stages == 1; `flight`, which gets the times of tensors in steps
+  // that train, may be null, too.
+  StageLinks(transport::Communicator* communicator, device::Device& device, int stage, int stages,
+             FlightRecorder* flight = nullptr);
 
   bool first() const { return stage_ == 0; }
   bool last() const { return stage_ + 1 == stages_; }
@@ -106,13 +109,21 @@ class StageLinks {
     std::optional<std::vector<std::byte>> note;
     std::size_t note_bytes = 0;  // of this step; 0 = no note, or its slot is posted
     int granted = 0;             // slots granted for tensors of this step
+    int received = 0;            // tensors of this step, in the order of micro-batches
     std::int64_t bytes = 0;
   };
   struct Outbox {
     transport::LinkEnd end;
     bool exists = false;
-    std::deque<bool> unacknowledged;  // true: a tensor, false: a header or a note
-    int tensors = 0;                  // number of tensors in it
+    struct Sent {
+      bool tensor = false;  // else a header or a note
+      std::uint16_t micro_batch = 0;
+      std::uint32_t step = 0;
+      std::int64_t handed_over = 0;  // nanoseconds of the steady clock
+    };
+    std::deque<Sent> unacknowledged;
+    int sent = 0;     // tensors of this step
+    int tensors = 0;  // number of tensors in it
     int window = 0;
     std::int64_t bytes = 0;
     std::optional<transport::Transfer> opening;
@@ -126,10 +137,14 @@ class StageLinks {
   Status grant(Inbox& box);  // grants one more slot if the step has messages left
   bool header_slot_due(const Inbox& box) const;
   void file(const transport::Completion& completion);
+  bool records() const { return flight_ != nullptr && !traffic_.forward_only; }
+  void record_sent(const Outbox& box, const std::optional<transport::Transfer>& transfer);
+  void record_received(Inbox& box, const std::optional<transport::Transfer>& transfer);
 
   transport::Communicator* communicator_;
   device::Device& device_;
   int stage_, stages_;
+  FlightRecorder* flight_;
   StepTraffic traffic_;
   Inbox activations_, gradients_;
   std::optional<transport::Transfer> header_transfer_;

@@ -129,6 +129,7 @@ class Runner {
   }
 
   Status execute(const Op& op) {
+    watch().begin_op(op.micro_batch);
     const nanoseconds waited = settle(op.kind == OpKind::kForward);
     if (op.micro_batch == 0) parts_.recorder.filled(waited);
     watch().lap(StepPart::kOther);
@@ -150,6 +151,7 @@ class Runner {
         break;
     }
     last_end_ = watch().last();
+    watch().end_op(op.kind, start);
     count(op.kind, last_end_ - start - (coded_ - coded));
     return Unit{};
   }

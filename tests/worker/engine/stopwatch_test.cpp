@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/engine/stopwatch.h"
 
+#include <algorithm>
 #include <chrono>
 #include <numeric>
 #include <optional>
@@ -125,6 +126,44 @@ TEST_F(StopwatchTest, CutsASaveOutOfTheWaitInWhichItIsCopied) {
   const PartTimes times = watch.take();
   EXPECT_EQ(of(times, StepPart::kSave), 30ms);
   EXPECT_EQ(sum(times), 45ms);
+}
+
+// The intervals of a recorder lie side by side, also around what was cut out of a wait.
+TEST_F(StopwatchTest, RecordsIntervalsThatCoverAllTime) {
+  FlightRecorder flight(64);
+  Stopwatch recorded(clock, recorder, &flight);
+  const SteadyTime start = clock.now();
+  recorded.at_step(5);
+  clock.advance(10ms);
+  const SteadyTime copies = clock.now();
+  clock.advance(3ms);
+  recorded.cut_out(StepPart::kSave, copies);
+  clock.advance(2ms);
+  recorded.wait_lap(false, false);
+  recorded.begin_op(4);
+  recorded.settle(true, transport::Transfer{.begin = start + 8ms, .end = clock.now()},
+                  std::nullopt);
+  const SteadyTime begins = clock.now();
+  clock.advance(7ms);
+  recorded.lap(StepPart::kForward);
+  recorded.end_op(schedule::OpKind::kForward, begins);
+
+  std::int64_t at = start.time_since_epoch().count(), ops = 0;
+  auto events = flight.read(5, 5);
+  std::ranges::sort(events, {}, &timeline::Event::begin);
+  for (const timeline::Event& event : events) {
+    if (event.kind == timeline::EventKind::kOp) {
+      ++ops;
+      EXPECT_EQ(event.end - event.begin, nanoseconds(7ms).count());
+      EXPECT_EQ(event.micro_batch, 4);
+      continue;
+    }
+    EXPECT_EQ(event.begin, at);
+    at = event.end;
+  }
+  EXPECT_EQ(at, clock.now().time_since_epoch().count());
+  EXPECT_EQ(ops, 1);
+  EXPECT_EQ(of(recorded.take(), StepPart::kForwardLate), 8ms);
 }
 
 TEST_F(StopwatchTest, LeavesOutWhatWasBeforeItBeginsAnew) {

@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "worker/base/clock.h"
+#include "worker/engine/flight_recorder.h"
 #include "worker/engine/statistics.h"
 #include "worker/protocol/step_part.h"
+#include "worker/schedule/dispatch.h"
 #include "worker/transport/communicator.h"
 
 namespace weir::engine {
@@ -22,8 +24,12 @@ using PartTimes = std::array<std::chrono::nanoseconds, protocol::kStepParts>;
 
 class Stopwatch {
  public:
-  Stopwatch(const Clock& clock, Recorder& recorder)
-      : clock_(clock), recorder_(recorder), last_(clock.now()) {}
+  Stopwatch(const Clock& clock, Recorder& recorder, FlightRecorder* flight = nullptr)
+      : clock_(clock), recorder_(recorder), flight_(flight), last_(clock.now()) {}
+
+  void at_step(std::int64_t) {}
+  void begin_op(int) {}
+  void end_op(schedule::OpKind, SteadyTime) {}
 
   std::chrono::nanoseconds lap(StepPart) { return {}; }
   SteadyTime last() const { return clock_.now(); }
@@ -39,10 +45,15 @@ class Stopwatch {
  private:
   const Clock& clock_;
   [[maybe_unused]] Recorder& recorder_;
+  [[maybe_unused]] FlightRecorder* flight_;
   [[maybe_unused]] SteadyTime last_;
   [[maybe_unused]] PartTimes times_{};
-  struct Piece {
+  struct Span {
     SteadyTime begin{}, end{};
+  };
+  std::vector<Span> spans_;
+  struct Piece {
+    Span span;
     bool had_activations = false, had_gradients = false;
   };
   std::vector<Piece> pieces_;
