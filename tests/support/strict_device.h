@@ -10,6 +10,7 @@
 // What it misses: host code that touches its memory just while another thread runs ops.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <deque>
 #include <functional>
@@ -47,8 +48,9 @@ class StrictDevice final : public device::Device {
 
   using Op = std::function<void()>;
   void enqueue(Op op);
-  std::size_t enqueued() const;  // ops so far
-  std::size_t done() const;      // those of them that have run
+  std::size_t enqueued() const;         // ops so far
+  std::size_t done() const;             // those of them that have run
+  int waits() const { return waits_; }  // calls of synchronize()
 
  private:
   class Beside;
@@ -64,6 +66,7 @@ class StrictDevice final : public device::Device {
   mutable std::mutex mutex_;  // guards all below, and the arena's doors
   std::deque<Op> ops_;
   std::size_t done_ = 0;
+  std::atomic<int> waits_{0};
 };
 
 // Operations of the host, deferred.

@@ -41,6 +41,7 @@ class StageAround : public Stage {
   Result<Evaluated> evaluate(const device::Buffer& input, const Tokens& tokens) override {
     return inner_->evaluate(input, tokens);
   }
+  Status warm_up(int samples) override { return inner_->warm_up(samples); }
   void begin_step(std::int64_t step, int step_samples) override {
     inner_->begin_step(step, step_samples);
   }

@@ -141,6 +141,7 @@ class Engine {
   void roll_forward(const protocol::Verdict& verdict);
   void give_up_generation();
   void replace_holding(Holding holding);
+  Status warm_up(Generation& generation);
   Status connect(Generation& generation, const std::stop_token& stop);
   Status connect_replicas(Generation& generation, const std::stop_token& stop);
   Status connect_ties(Generation& generation, const std::stop_token& stop);
@@ -176,6 +177,8 @@ class Engine {
   std::unique_ptr<Generation> generation_;
   std::unique_ptr<OfferedState> offer_;  // the state before a move, offered until the GO
   std::int64_t step_ = 0;                // next step of this rank
+  // The layers and samples of warm_up() so far: kernels stay loaded.
+  std::vector<std::pair<schedule::LayerRange, int>> warmed_;
   // The step that the rank has dropped, if only its verdict and its update were left.
   std::optional<StepRecord> summed_;
   std::optional<protocol::Verdict> verdict_;  // of the last step of what is held

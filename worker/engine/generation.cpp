@@ -144,6 +144,7 @@ Status Engine::build(std::unique_ptr<Generation>& generation, const Prepared& ne
   generation->layers = next.plan.stages[static_cast<std::size_t>(own->stage)];
   WEIR_OK(moves ? move_stage(*generation, next, at_step, stop)
                 : take_stage(*generation, next, at_step));
+  WEIR_OK(warm_up(*generation));
   WEIR_OK(connect(*generation, stop));
 
   const schedule::RankPlace& place = generation->place;
@@ -223,6 +224,15 @@ Status Engine::take_stage(Generation& generation, const Prepared& next, std::int
             {"planned_bytes", planned},
             {"planned_message_bytes", planned - without_messages}});
   return Unit{};
+}
+
+// Before there are links, so that the device loads no kernel beside their transfers.
+Status Engine::warm_up(Generation& generation) {
+  const int samples = generation.current.plan.schedule.micro_batch_size;
+  const std::pair key(generation.layers, samples);
+  if (std::ranges::find(warmed_, key) != warmed_.end()) return Unit{};
+  warmed_.push_back(key);
+  return generation.stage->warm_up(samples);
 }
 
 Status Engine::connect(Generation& generation, const std::stop_token& stop) {

@@ -3,7 +3,6 @@
 #include "worker/stage/builtin_stage.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <map>
 #include <utility>
@@ -66,6 +65,7 @@ class BuiltinStage final : public Stage {
     for (auto& layer : parameters_) layer.refresh(*ops_);
   }
 
+  Status warm_up(int samples) override;
   void begin_step(std::int64_t step, int step_samples) override {
     WEIR_CHECK(step_samples > 0, "a step has samples");
     step_ = step;
@@ -232,19 +232,22 @@ class BuiltinStage final : public Stage {
                             bool training, Take take);
   // On the last stage, after a forward.
   double loss_of_pass() const { return loss_memory_ ? *loss_memory_.as<double>() : loss_; }
-  // Tokens where ops can read them; `memory` owns the copies.
-  Result<Tokens> on_device(const Tokens& tokens, std::vector<Buffer>& memory) const {
-    if (device_.is_host()) return tokens;
+  // Tokens where ops can read them: inputs and targets in one copy, for which nobody waits before
+  // the pass ends. `memory` owns what ops read.
+  Result<Tokens> on_device(const Tokens& tokens, Buffer& memory) {
+    const std::size_t bytes = tokens.inputs.size_bytes() + tokens.targets.size_bytes();
+    if (device_.is_host() || bytes == 0) return tokens;
+    staged_tokens_ = device_.allocate_staging(bytes);  // the pass before has ended
+    memory = device_.allocate(bytes);
+    if (!staged_tokens_ || !memory) return no_memory(device_, bytes);
     Tokens moved = tokens;
+    std::size_t at = 0;
     for (auto* list : {&moved.inputs, &moved.targets}) {
-      if (list->empty()) continue;
-      Buffer staged = device_.allocate_staging(list->size_bytes());
-      if (!staged) return no_memory(device_, list->size_bytes());
-      std::memcpy(staged.data(), list->data(), list->size_bytes());
-      WEIR_TRY(Buffer copied, device_.upload(std::move(staged)));
-      *list = {copied.as<std::int32_t>(), list->size()};
-      memory.push_back(std::move(copied));
+      std::ranges::copy(*list, staged_tokens_.as<std::int32_t>() + at);
+      *list = {memory.as<std::int32_t>() + at, list->size()};
+      at += list->size();
     }
+    WEIR_OK(device_.copy(memory.data(), staged_tokens_.data(), bytes));
     return moved;
   }
 
@@ -256,6 +259,7 @@ class BuiltinStage final : public Stage {
   const SystemClock clock_;
   std::unique_ptr<GraphRunner> graphs_;  // null if no graphs are used
   const Buffer loss_memory_;             // staging memory, unless the device is the host
+  Buffer staged_tokens_;                 // of the pass that runs
   double loss_ = 0;                      // used on the host
   std::int64_t step_ = 0;
   int step_samples_ = 0;  // 0 before begin_step
@@ -299,6 +303,36 @@ Result<Buffer> BuiltinStage::forward(int micro_batch, const Buffer& input, const
   return output;
 }
 
+Status BuiltinStage::warm_up(int samples) {
+  if (device_.is_host()) return Unit{};
+  const auto positions =
+      static_cast<std::size_t>(samples) * static_cast<std::size_t>(options_.sequence);
+  const std::vector<std::int32_t> zeros(positions);
+  Tokens tokens{.inputs = {}, .targets = {}, .samples = samples};
+  if (needs_inputs()) tokens.inputs = zeros;
+  if (is_last()) tokens.targets = zeros;
+  const auto tensor = [&](std::int64_t bytes) -> Result<Buffer> {
+    if (bytes == 0) return Buffer();
+    Buffer made = device_.allocate(static_cast<std::size_t>(bytes));
+    if (!made) return no_memory(device_, static_cast<std::size_t>(bytes));
+    ops_->run(ops::Zero{made.as<float>(), made.size() / sizeof(float)});
+    return made;
+  };
+  begin_step(step_, samples);
+  WEIR_TRY(Buffer input, tensor(input_bytes(samples)));
+  WEIR_TRY(Buffer output, forward(0, input, tokens));
+  input = output = Buffer();
+  WEIR_TRY(const Buffer gradient, tensor(output_bytes(samples)));
+  WEIR_TRY([[maybe_unused]] const Buffer passed_on, backward(0, gradient));
+  WEIR_TRY([[maybe_unused]] const auto squares, gradient_squares());
+  // The update, of four numbers of nobody.
+  WEIR_TRY(const Buffer adam, tensor(4 * std::int64_t{sizeof(float)}));
+  auto* const one = adam.as<float>();
+  ops_->run(ops::AdamW{adamw_step(options_, step_), 1, one, one + 1, one + 2, one + 3});
+  begin_step(step_, samples);
+  return finish();
+}
+
 Result<Evaluated> BuiltinStage::evaluate(const Buffer& input, const Tokens& tokens) {
   WEIR_TRY(Buffer output, run_layers(*ops_, input, tokens, false, [](const KeptActivations&) {}));
   WEIR_TRY([[maybe_unused]] const Unit done, finish());
@@ -313,7 +347,7 @@ Result<Buffer> BuiltinStage::run_layers(ops::Kernels& ops, const Buffer& input,
   WEIR_CHECK(static_cast<std::int64_t>(input.size()) == input_bytes(tokens.samples),
              "the input has the size that this stage expects");
   WEIR_TRY([[maybe_unused]] const Unit checked, check_tokens(tokens));
-  std::vector<Buffer> token_memory;
+  Buffer token_memory;
   WEIR_TRY(const Tokens device_tokens, on_device(tokens, token_memory));
   Buffer current = input;
   for (std::size_t i = 0; i < layers_.size(); ++i) {

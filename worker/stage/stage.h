@@ -175,6 +175,12 @@ class Stage {
   virtual void begin_evaluation() = 0;
   virtual Result<Evaluated> evaluate(const device::Buffer& input, const Tokens& tokens) = 0;
 
+  // Runs each kind of op of a step once, with `samples`, on tokens and tensors of zeros: on a
+  // device whose libraries load a kernel at its first launch, and may wait for all others then,
+  // none is left to load while transfers run. Changes neither parameters nor moments. Between two
+  // steps; does nothing where ops are functions. Errors are those of forward().
+  virtual Status warm_up(int /*samples*/) { return Unit{}; }
+
   // Zeroes gradients and the loss sum. Values that others have written (a checkpoint, another rank)
   // take effect. step_samples: over all replicas.
   virtual void begin_step(std::int64_t step, int step_samples) = 0;

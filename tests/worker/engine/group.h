@@ -303,6 +303,15 @@ class Group {
     return at(rank).lost;
   }
   int data_port(int rank) { return at(rank).transport->data_port(); }
+  // What make_stage and the connections of all ranks have called, in any order among ranks.
+  void note(const std::string& call) {
+    const std::lock_guard lock(calls_mutex_);
+    calls_.push_back(call);
+  }
+  std::vector<std::string> calls() {
+    const std::lock_guard lock(calls_mutex_);
+    return calls_;
+  }
   std::int64_t moved_bytes(int rank) { return at(rank).moved; }
   void break_links(int rank) {
     std::shared_ptr<transport::Communicator> links;
@@ -355,9 +364,10 @@ class Group {
           .device = *device,
           .dataset = *group.dataset_,
           .clock = clock,
-          .connect = [this](
+          .connect = [this, &group](
                          const transport::Generation& generation, auto deadline,
                          std::stop_token stop) -> Result<std::unique_ptr<transport::Communicator>> {
+            group.note("connect");
             WEIR_TRY(auto made, transport->connect(generation, deadline, std::move(stop)));
             const std::lock_guard lock(mutex);
             if (!made) return std::unique_ptr<transport::Communicator>();  // one stage
@@ -483,6 +493,8 @@ class Group {
   const On on_;
   const Validation validation_;
   const Around around_;
+  std::mutex calls_mutex_;  // guards the next
+  std::vector<std::string> calls_;
   const double grad_clip_;
   Saves* const saves_;
   const OnReady on_ready_;

@@ -11,6 +11,7 @@
 #include "tests/worker/engine/group.h"
 #include "tests/worker/engine/moves.h"
 #include "tests/worker/engine/rounds.h"
+#include "worker/emulate/stage_around.h"
 
 namespace weir::engine::test {
 namespace strict_device_test {
@@ -59,6 +60,41 @@ TEST(OnStrictDevices, APipelineTrainsToTheBitsOfHosts) {
     EXPECT_TRUE(strict.state == host.state) << stages << " stages";
     EXPECT_EQ(host.losses.size(), static_cast<std::size_t>(kSteps));
   }
+}
+
+// Tells the group that it is warmed up.
+class Warmed final : public emulate::StageAround {
+ public:
+  Warmed(std::unique_ptr<stage::Stage> inner, Group*& group)
+      : StageAround(std::move(inner)), group_(group) {}
+  Status warm_up(int samples) override {
+    group_->note("warm up with " + std::to_string(samples));
+    return Unit{};
+  }
+
+ private:
+  Group*& group_;
+};
+
+TEST(OnStrictDevices, KernelsAreLoadedBeforeThereAreLinksAndOnceForAStage) {
+  Group* own = nullptr;
+  const auto around = [&own](std::unique_ptr<stage::Stage> inner,
+                             int) -> std::unique_ptr<stage::Stage> {
+    return std::make_unique<Warmed>(std::move(inner), own);
+  };
+  Group group("mlp", 2, 2, 0, nullptr, nullptr, nullptr, Group::On::kHost, {}, around);
+  own = &group;
+  ASSERT_EQ(group.start(plan_of(2, group.layers(), 4, Family::kOneFOneB, 1, Dispatch::kStrict)),
+            "");
+  EXPECT_THAT(group.finish(), Each(Exit::kFinished));
+
+  // Each of two ranks is warm when it asks for links; which of them is first is a matter of chance.
+  const std::vector<std::string> calls = group.calls();
+  EXPECT_EQ(std::ranges::count(calls, "warm up with 2"), 2) << testing::PrintToString(calls);
+  EXPECT_EQ(std::ranges::count(calls, "connect"), 2);
+  ASSERT_FALSE(calls.empty());
+  EXPECT_EQ(calls.front(), "warm up with 2");
+  EXPECT_EQ(calls.back(), "connect");
 }
 
 TEST(OnStrictDevices, AClippedPipelineTrainsToTheBitsOfHosts) {

@@ -156,6 +156,39 @@ TEST_P(OnAStrictDevice, SplitBackwardsGiveTheBitsOfWholeOnesOnTheHost) {
   }
 }
 
+TEST_P(OnAStrictDevice, AWarmUpRunsAnOpOfEachKindAndLeavesNoTrace) {
+  const Model model = test::model_of(test::small_options(GetParam().name, GetParam().precision));
+  const int last = static_cast<int>(model.layers.size()) - 1;
+  const auto host = device::make_host_device();
+  StrictDevice device;
+  Stages warm, plain;
+  warm.push_back(*test::make_strict_stage(model, 0, last, device));
+  plain.push_back(test::stage_of(model, 0, last, *host));
+  const auto before = test::parameter_bits(*warm[0]);
+  const std::size_t done = device.done();
+
+  ASSERT_TRUE(warm[0]->warm_up(kSamples));
+
+  EXPECT_GT(device.done(), done + 2 * model.layers.size()) << "forwards and backwards";
+  EXPECT_TRUE(test::parameter_bits(*warm[0]) == before);
+  EXPECT_TRUE(train(model, warm, 0.125F, false) == train(model, plain, 0.125F, false));
+}
+
+TEST_P(OnAStrictDevice, APassWaitsForTheDeviceOnce) {
+  const Model model = test::model_of(test::small_options(GetParam().name, GetParam().precision));
+  const int last = static_cast<int>(model.layers.size()) - 1;
+  StrictDevice device;
+  const auto stage = *test::make_strict_stage(model, 0, last, device);
+  stage->begin_step(0, kSamples);
+  const test::Batch batch(model.options, kSamples, 1);
+  const int before = device.waits();
+
+  test::forward(*stage, 0, Buffer(), batch.tokens());
+  EXPECT_EQ(device.waits(), before + 1) << "tokens go to the device without a wait of their own";
+  test::backward(*stage, 0, Buffer());
+  EXPECT_EQ(device.waits(), before + 2);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, OnAStrictDevice, testing::ValuesIn(test::tested_models()),
                          test::tested_name);
 
