@@ -55,6 +55,11 @@ int any_of_block(int value);
 int lane();  // of the warp
 // The value that lane (own ^ offset) has given.
 std::uint64_t exchange(std::uint64_t value, int offset);
+// The values that all lanes of the warp have given, by lane; wait_for_warp() comes before the next.
+const std::uint64_t* of_warp(std::uint64_t value);
+// 16 bytes that arrive when the thread calls finish_copies(), and no earlier; zeros from null.
+void copy_later(void* to, const void* from);
+void finish_copies();
 
 }  // namespace weir::emulated
 

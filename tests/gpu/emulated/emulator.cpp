@@ -32,6 +32,7 @@ namespace {
 
 constexpr unsigned kWarp = 32, kMostThreads = 1024, kMostRows = 65535;
 constexpr std::size_t kStack = 128 * 1024;
+constexpr std::size_t kCopyBytes = 16;  // of one copy beside the threads
 
 struct Barrier {
   unsigned members = 0, arrived = 0, generation = 0;
@@ -57,6 +58,11 @@ struct Block {
   Barrier all;
   std::vector<Barrier> warps;
   std::vector<std::uint64_t> exchanged;  // by thread
+  struct Copy {
+    void* to;
+    const void* from;
+  };
+  std::vector<std::vector<Copy>> copies;  // by thread
   int any = 0;
   const std::function<void()>* body = nullptr;
 
@@ -100,6 +106,7 @@ void prepare(Block& b, unsigned size) {
   b.all = {.members = size};
   b.warps.assign((size + kWarp - 1) / kWarp, {});
   b.exchanged.assign(size, 0);
+  b.copies.assign(size, {});
   for (unsigned i = 0; i < size; ++i) {
     ++b.warps[i / kWarp].members;
     Thread& thread = b.threads[i];
@@ -219,6 +226,28 @@ int any_of_block(int value) {
   block_now.any = 0;
   wait_for_block();  // before the next one's values
   return any;
+}
+
+const std::uint64_t* of_warp(std::uint64_t value) {
+  block_now.exchanged[block_now.current] = value;
+  wait_for_warp();
+  return &block_now.exchanged[block_now.current / kWarp * kWarp];
+}
+
+void copy_later(void* to, const void* from) {
+  for (const void* const address : {static_cast<const void*>(to), from}) {
+    if (reinterpret_cast<std::uintptr_t>(address) % kCopyBytes != 0) fail();
+  }
+  block_now.copies[block_now.current].push_back({to, from});
+}
+void finish_copies() {
+  for (const auto& [to, from] : std::exchange(block_now.copies[block_now.current], {})) {
+    if (from == nullptr) {
+      std::memset(to, 0, kCopyBytes);
+    } else {
+      std::memcpy(to, from, kCopyBytes);
+    }
+  }
 }
 
 std::uint64_t exchange(std::uint64_t value, int offset) {

@@ -1,88 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA's products of 16 x 16 x 16 by a warp (cuda_runtime.h beside this). Each lane has the whole
-// of the factors and a 32nd of the sums. Addresses must be aligned as the real ones must.
+// The PTX of worker/stage/ops/cuda/tensor_core.h, for the emulator (cuda_runtime.h beside this),
+// with the documented places of elements in lanes. Addresses must be aligned as the real ones must.
 #pragma once
 
-#include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
-namespace nvcuda::wmma {
+#include "worker/stage/ops/bf16.h"
 
-struct row_major {};
-struct col_major {};
-struct matrix_a {};
-struct matrix_b {};
-struct accumulator {};
-enum layout_t { mem_row_major };
+namespace weir::emulated {
 
-constexpr int kSide = 16, kAll = kSide * kSide, kOwn = kAll / 32;
-
-template <class Use, int kM, int kN, int kK, class T, class Layout = void>
-struct fragment {
-  float values[kAll];  // row by row
-};
-template <>
-struct fragment<accumulator, kSide, kSide, kSide, float, void> {
-  float values[kOwn];  // element lane + 32 i
-};
-using Sums = fragment<accumulator, kSide, kSide, kSide, float, void>;
-
-inline void check_address(const void* address, unsigned stride, unsigned multiple) {
-  const auto bits = reinterpret_cast<std::uintptr_t>(address);
-  if (bits % 32 != 0 || stride % multiple != 0) weir::emulated::fail();
+inline float widened_half(unsigned pair, int which) {
+  return __uint_as_float((which == 0 ? pair << 16 : pair) & 0xffff0000U);
 }
 
-template <class Use>
-void load_matrix_sync(fragment<Use, kSide, kSide, kSide, __nv_bfloat16, row_major>& to,
-                      const __nv_bfloat16* from, unsigned stride) {
-  check_address(from, stride, 8);
-  weir::emulated::wait_for_warp();
-  for (int i = 0; i < kAll; ++i) {
-    to.values[i] = __uint_as_float(unsigned{from[i / kSide * stride + i % kSide].bits} << 16);
+// ldmatrix.x4: lane 8m + r has given the address of row r of matrix m.
+inline void load_matrices(const stage::ops::Bf16* row, bool transposed, unsigned* to) {
+  if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) fail();
+  const std::uint64_t* rows = of_warp(reinterpret_cast<std::uint64_t>(row));
+  const int g = lane() / 4, t = lane() % 4;
+  const auto at = [&](int matrix, int r, int c) -> unsigned {
+    return reinterpret_cast<const stage::ops::Bf16*>(rows[8 * matrix + r])[c].bits;
+  };
+  for (int m = 0; m < 4; ++m) {
+    to[m] = transposed ? at(m, 2 * t, g) | at(m, 2 * t + 1, g) << 16
+                       : at(m, g, 2 * t) | at(m, g, 2 * t + 1) << 16;
   }
-  weir::emulated::wait_for_warp();
+  wait_for_warp();  // all have read
 }
-template <class Use>
-void load_matrix_sync(fragment<Use, kSide, kSide, kSide, __nv_bfloat16, col_major>& to,
-                      const __nv_bfloat16* from, unsigned stride) {
-  check_address(from, stride, 8);
-  weir::emulated::wait_for_warp();
-  for (int i = 0; i < kAll; ++i) {
-    to.values[i] = __uint_as_float(unsigned{from[i % kSide * stride + i / kSide].bits} << 16);
-  }
-  weir::emulated::wait_for_warp();
-}
-inline void load_matrix_sync(Sums& to, const float* from, unsigned stride, layout_t) {
-  check_address(from, stride, 4);
-  weir::emulated::wait_for_warp();
-  for (int i = 0; i < kOwn; ++i) {
-    const int at = weir::emulated::lane() + 32 * i;
-    to.values[i] = from[at / kSide * stride + at % kSide];
-  }
-  weir::emulated::wait_for_warp();
-}
-inline void store_matrix_sync(float* to, const Sums& from, unsigned stride, layout_t) {
-  check_address(to, stride, 4);
-  weir::emulated::wait_for_warp();
-  for (int i = 0; i < kOwn; ++i) {
-    const int at = weir::emulated::lane() + 32 * i;
-    to[at / kSide * stride + at % kSide] = from.values[i];
-  }
-  weir::emulated::wait_for_warp();
-}
-inline void fill_fragment(Sums& sums, float value) {
-  for (float& one : sums.values) one = value;
-}
-template <class Left, class Right>
-void mma_sync(Sums& to, const Left& left, const Right& right, const Sums& from) {
-  for (int i = 0; i < kOwn; ++i) {
-    const int at = weir::emulated::lane() + 32 * i;
-    float sum = from.values[i];
-    for (int k = 0; k < kSide; ++k) {
-      sum += left.values[at / kSide * kSide + k] * right.values[k * kSide + at % kSide];
+
+// mma.m16n8k16
+inline void add_product(float* sums, const unsigned* left, unsigned upper, unsigned lower) {
+  struct Factors {
+    unsigned left[4], right[2];
+  };
+  const Factors own = {{left[0], left[1], left[2], left[3]}, {upper, lower}};
+  const std::uint64_t* all = of_warp(reinterpret_cast<std::uint64_t>(&own));
+  const auto of = [&](int from) { return reinterpret_cast<const Factors*>(all[from]); };
+  const int g = lane() / 4, t = lane() % 4;
+  for (int i = 0; i < 4; ++i) {
+    const int below = i / 2, column = 2 * t + i % 2;
+    float sum = sums[i];
+    for (int k = 0; k < 16; ++k) {
+      const int pair = k % 8 / 2, half = k / 8;
+      sum += widened_half(of(4 * g + pair)->left[2 * half + below], k % 2) *
+             widened_half(of(4 * column + pair)->right[half], k % 2);
     }
-    to.values[i] = sum;
+    sums[i] = sum;
   }
+  wait_for_warp();  // all have read
 }
 
-}  // namespace nvcuda::wmma
+}  // namespace weir::emulated

@@ -1,255 +1,287 @@
 // SPDX-License-Identifier: Apache-2.0
-// The causal attention of attention.cu in bf16 with tensor cores: tiles of 64 queries and 64 keys,
-// products of 16 x 16 x 16 with sums in float. Scores are float; probabilities and their gradients
-// are rounded to bf16 for the next product. Each of the four warps of a block has 16 rows of a
-// tile, with two lanes per row. As in attention.cu, no two blocks add to the same place.
+// The causal attention of attention.cu in bf16 with tensor cores, after FlashAttention-2 (Dao,
+// 2023): tiles of 64 queries and 64 keys, 16 rows of a tile for each of the four warps of a block,
+// whose scores, probabilities and sums never leave registers. Scores are float; probabilities and
+// their gradients are rounded to bf16 for the next product. While a pair of tiles is read, the next
+// one arrives. As in attention.cu, no two blocks add to the same place, so backward computes scores
+// twice.
 #include <cfloat>
-#include <mma.h>
+#include <cmath>
 
 #include "worker/stage/ops/cuda/attention_head.h"
 #include "worker/stage/ops/cuda/kernel.h"
+#include "worker/stage/ops/cuda/tensor_core.h"
 
 namespace weir::stage::ops {
 namespace {
 
-namespace wmma = nvcuda::wmma;
-
 constexpr int kTile = 64, kPart = 16, kParts = kTile / kPart;  // one warp per part
 constexpr int kWarp = 32, kThreads = kParts * kWarp;
-constexpr int kPerRow = 2, kOwn = kTile / kPerRow;  // lanes per row, scores per lane
+constexpr int kColumns = 8;  // of the sums of one product
 constexpr unsigned kAllLanes = 0xffffffffU;
-constexpr int kScoreStride = kTile + 4;       // floats
-constexpr int kRowStride = 2 * kScoreStride;  // Bf16; for rows that replace scores
+constexpr float kLog2E = 1.4426950408889634F, kLn2 = 0.6931471805599453F;
 
-// Stride of a tile of rows (64, kSize). Shifted rows avoid bank conflicts; with 128 they would not
-// fit into the 99 KiB of an L4.
+// Stride of a tile of rows (64, kSize): an odd number of 16 bytes, so that the eight rows of a
+// matrix lie in different banks.
 template <int kSize>
-constexpr int kStride = kSize < 128 ? kSize + 8 : kSize;
+constexpr int kStride = kSize + 8;
 template <int kSize>
 constexpr int kTileElements = kTile * kStride<kSize>;
 template <int kSize>
-constexpr int kOutStride = kSize + 4;  // floats
-constexpr int kScores = kTile * kScoreStride;
+constexpr int kSteps = kSize / kPart;  // of a sum over channels; 16 channels of a result
+template <int kSize>
+constexpr std::size_t kSharedBytes = 4 * kTileElements<kSize> * sizeof(Bf16);
+// With 128 channels registers are short in backward: the compiler must not mix the parts of a tile,
+// and the gradients of keys read values from a tile of their own.
+template <int kSize>
+constexpr int kPartsAtOnce = kSize < 128 ? kParts : 1;
+template <int kSize>
+constexpr bool kHoldsValues = kSize < 128;
+template <int kSize>
+constexpr std::size_t kKeySharedBytes =
+    (kHoldsValues<kSize> ? 4 : 5) * kTileElements<kSize> * sizeof(Bf16);
 
-using Sum = wmma::fragment<wmma::accumulator, kPart, kPart, kPart, float>;
-template <class Layout>
-using Left = wmma::fragment<wmma::matrix_a, kPart, kPart, kPart, __nv_bfloat16, Layout>;
-template <class Layout>
-using Right = wmma::fragment<wmma::matrix_b, kPart, kPart, kPart, __nv_bfloat16, Layout>;
-
-__device__ const __nv_bfloat16* native(const Bf16* values) {
-  return reinterpret_cast<const __nv_bfloat16*>(values);
+__device__ int lane_of_warp() {
+  return static_cast<int>(threadIdx.x) % kWarp;
 }
 __device__ int warp_row() {  // first row of this warp
   return static_cast<int>(threadIdx.x) / kWarp * kPart;
 }
+// The lane's first row in its warp's 16, and its first column in 8; it has the row 8 below, and the
+// next column, too.
 __device__ int own_row() {
-  return warp_row() + static_cast<int>(threadIdx.x) % kWarp / kPerRow;
+  return lane_of_warp() / 4;
 }
-__device__ int own_lane() {
-  return static_cast<int>(threadIdx.x) % kPerRow;
+__device__ int own_column() {
+  return lane_of_warp() % 4 * 2;
 }
 
-// tile[row][c] = from[at(first + row) + c]; rows beyond the sequence are 0. Copies 16 bytes at a
-// time.
+// tile[row][c] = from[at(first + row) + c]; rows beyond the sequence are 0. The copies are under
+// way.
 template <int kSize, class At>
 __device__ void load_tile(const Head& head, const Bf16* from, int first, At at, Bf16* tile) {
   constexpr int kPiece = sizeof(uint4) / sizeof(Bf16), kPieces = kSize / kPiece;
   for (int i = threadIdx.x; i < kTile * kPieces; i += kThreads) {
     const int row = i / kPieces, c = i % kPieces * kPiece;
-    uint4 piece = {0, 0, 0, 0};
-    if (first + row < head.shape.sequence) {
-      piece = *reinterpret_cast<const uint4*>(from + at(first + row) + c);
-    }
-    *reinterpret_cast<uint4*>(tile + row * kStride<kSize> + c) = piece;
+    const bool inside = first + row < head.shape.sequence;
+    copy_beside(tile + row * kStride<kSize> + c, inside ? from + at(first + row) + c : from,
+                inside);
   }
 }
 
-// The warp's rows of scores (64, 64) = x (64, kSize) y (64, kSize)^T.
+// Where the lane's row of four matrices begins that are the left factor from (row, column) on.
 template <int kSize>
-__device__ void multiply_rows(const Bf16* x, const Bf16* y, float* scores) {
-  constexpr int stride = kStride<kSize>;
-  for (int j = 0; j < kParts; ++j) {
-    Sum sum;
-    wmma::fill_fragment(sum, 0.0F);
-#pragma unroll
-    for (int d = 0; d < kSize; d += kPart) {
-      Left<wmma::row_major> left;
-      Right<wmma::col_major> right;
-      wmma::load_matrix_sync(left, native(x + warp_row() * stride + d), stride);
-      wmma::load_matrix_sync(right, native(y + j * kPart * stride + d), stride);
-      wmma::mma_sync(sum, left, right, sum);
-    }
-    wmma::store_matrix_sync(scores + warp_row() * kScoreStride + j * kPart, sum, kScoreStride,
-                            wmma::mem_row_major);
-  }
+__device__ const Bf16* left_at(const Bf16* tile, int row, int column) {
+  const int lane = lane_of_warp();
+  return tile + (row + lane % 16) * kStride<kSize> + column + lane / 16 * 8;
+}
+// The same for the right factors of two products. Rows of the tile are their columns: those from
+// `row` on, and from row + 8 on.
+template <int kSize>
+__device__ const Bf16* right_at(const Bf16* tile, int row, int column) {
+  const int lane = lane_of_warp();
+  return tile + (row + lane / 16 * 8 + lane % 8) * kStride<kSize> + column + lane / 8 % 2 * 8;
 }
 
-// sums (16, kSize) += left (16, 64) rows (64, kSize). The part of `left` at k is at left + k *
-// step.
-template <int kSize, class Layout>
-__device__ void add_product(const Bf16* left_part, int step, const Bf16* rows, Sum* sums) {
-  constexpr int stride = kStride<kSize>;
-  for (int k = 0; k < kTile; k += kPart) {
-    Left<Layout> left;
-    wmma::load_matrix_sync(left, native(left_part + k * step), kRowStride);
+// The warp's rows of a tile as left factors, in registers. Not kHeld: read each time.
+template <int kSize, bool kHeld = true>
+struct Rows {
+  Pairs held[kHeld ? kSteps<kSize> : 1];
+  const Bf16* tile;
+  __device__ explicit Rows(const Bf16* from) : tile(from) {
+    if constexpr (kHeld) {
 #pragma unroll
-    for (int d = 0; d < kSize / kPart; ++d) {
-      Right<wmma::row_major> right;
-      wmma::load_matrix_sync(right, native(rows + k * stride + d * kPart), stride);
-      wmma::mma_sync(sums[d], left, right, sums[d]);
+      for (int i = 0; i < kSteps<kSize>; ++i) {
+        held[i] = load_matrices(left_at<kSize>(tile, warp_row(), i * kPart));
+      }
     }
   }
-}
-
-__device__ Bf16* rows_over(float* scores) {
-  return reinterpret_cast<Bf16*>(scores);
-}
-
-// Softmax state of a row over the keys so far.
-struct Running {
-  float top = -FLT_MAX, sum = 0;
+  __device__ Pairs part(int i) const {
+    if constexpr (kHeld) return held[i];
+    return load_matrices(left_at<kSize>(tile, warp_row(), i * kPart));
+  }
 };
 
-// Replaces the lane's scores of its row by probabilities (times the sum, relative to `top`).
-// Returns the factor by which earlier results shrink.
-__device__ float soften(const Head& head, int query, int keys, float* scores, Running& running) {
-  float* row = scores + own_row() * kScoreStride;
-  float own[kOwn];
-  float most = -FLT_MAX;
+// Sums (16, 16) of the warp: columns 0 to 7 and 8 to 15.
+struct Square {
+  Sums half[2];
+};
+
+// rows (16, kSize) x the 16 rows of the tile from `first` on, transposed.
+template <int kSize, bool kHeld>
+__device__ Square scores_of(const Rows<kSize, kHeld>& rows, const Bf16* tile, int first) {
+  Square square = {};
 #pragma unroll
-  for (int i = 0; i < kOwn; ++i) {
-    const int j = i * kPerRow + own_lane();
-    own[i] = head.visible(query, keys + j) ? head.scale * row[j] : -FLT_MAX;
-    most = fmaxf(most, own[i]);
+  for (int i = 0; i < kSteps<kSize>; ++i) {
+    const Pairs right = load_matrices(right_at<kSize>(tile, first, i * kPart));
+    const Pairs left = rows.part(i);
+    add_product(square.half[0], left, right.of[0], right.of[1]);
+    add_product(square.half[1], left, right.of[2], right.of[3]);
   }
-  most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
-  const float top = fmaxf(running.top, most);
-  const float shrink = expf(running.top - top);
-  __syncwarp();  // both lanes have read the row
-  Bf16* to = rows_over(row);
-  float part = 0;
+  return square;
+}
+
+// Sums (16, kSize) of the warp.
+template <int kSize>
+struct Result {
+  Sums part[2 * kSteps<kSize>];
+  __device__ void clear() {
 #pragma unroll
-  for (int i = 0; i < kOwn; ++i) {
-    const int j = i * kPerRow + own_lane();
-    const float p = head.visible(query, keys + j) ? expf(own[i] - top) : 0;
-    to[j] = narrow<Bf16>(p);
-    part += p;
+    for (Sums& sums : part) sums = {};
   }
-  part += __shfl_xor_sync(kAllLanes, part, 1);
-  running.sum = running.sum * shrink + part;
-  running.top = top;
-  return shrink;
+  // += left (16, 16) x the 16 rows of the tile from `first` on.
+  __device__ void add(const Square& left, const Bf16* tile, int first) {
+    // The halves of the square lie in lanes as those of a left factor do.
+    const Pairs factor = {{rounded_pair(left.half[0].of[0], left.half[0].of[1]),
+                           rounded_pair(left.half[0].of[2], left.half[0].of[3]),
+                           rounded_pair(left.half[1].of[0], left.half[1].of[1]),
+                           rounded_pair(left.half[1].of[2], left.half[1].of[3])}};
+#pragma unroll
+    for (int i = 0; i < kSteps<kSize>; ++i) {
+      const Pairs right = load_transposed(left_at<kSize>(tile, first, i * kPart));
+      add_product(part[2 * i], factor, right.of[0], right.of[1]);
+      add_product(part[2 * i + 1], factor, right.of[2], right.of[3]);
+    }
+  }
+  // Rows first + warp_row().. of to[at(t) + c] = upper x the sums of a lane's first row, lower x
+  // those of its second one, through the warp's rows of `staging`, a tile that no other warp reads.
+  template <class At>
+  __device__ void store(const Head& head, int first, At at, float upper, float lower, Bf16* staging,
+                        Bf16* to) const {
+    Bf16* row = staging + (warp_row() + own_row()) * kStride<kSize> + own_column();
+#pragma unroll
+    for (int i = 0; i < 2 * kSteps<kSize>; ++i) {
+      const float* of = part[i].of;
+      *reinterpret_cast<unsigned*>(row + i * kColumns) = rounded_pair(upper * of[0], upper * of[1]);
+      *reinterpret_cast<unsigned*>(row + 8 * kStride<kSize> + i * kColumns) =
+          rounded_pair(lower * of[2], lower * of[3]);
+    }
+    __syncwarp();
+    constexpr int kPiece = sizeof(uint4) / sizeof(Bf16), kPieces = kSize / kPiece;
+    for (int i = lane_of_warp(); i < kPart * kPieces; i += kWarp) {
+      const int t = first + warp_row() + i / kPieces, c = i % kPieces * kPiece;
+      if (t >= head.shape.sequence) continue;
+      *reinterpret_cast<uint4*>(to + at(t) + c) = *reinterpret_cast<const uint4*>(
+          staging + (warp_row() + i / kPieces) * kStride<kSize> + c);
+    }
+    __syncwarp();  // before the warp writes there again
+  }
+};
+
+// Two pairs of tiles: one that is read, one that arrives.
+template <int kSize>
+struct Stages {
+  Bf16* memory = reinterpret_cast<Bf16*>(dynamic_shared());
+  __device__ Bf16* one(int i) const { return memory + i % 2 * 2 * kTileElements<kSize>; }
+  __device__ Bf16* other(int i) const { return one(i) + kTileElements<kSize>; }
+};
+// The copies of all threads are there, and all threads have read what they overwrite next.
+__device__ void next_stage() {
+  wait_for_copies();
+  __syncthreads();
+}
+
+__device__ float row_max(float value) {
+  value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, 1));
+  return fmaxf(value, __shfl_xor_sync(kAllLanes, value, 2));
+}
+__device__ float row_sum(float value) {
+  value += __shfl_xor_sync(kAllLanes, value, 1);
+  return value + __shfl_xor_sync(kAllLanes, value, 2);
+}
+
+// The last queries see most keys: their blocks begin first.
+__device__ int query_tile() {
+  return static_cast<int>(gridDim.x - 1 - blockIdx.x) * kTile;
 }
 
 template <int kSize>
 __global__ void __launch_bounds__(kThreads)
     forward_kernel(AttentionShape shape, const Bf16* qkv, Bf16* y, float* log_sums) {
-  constexpr int out_stride = kOutStride<kSize>;
   const Head head(shape);
-  auto* q = reinterpret_cast<Bf16*>(dynamic_shared());
-  Bf16 *k = q + kTileElements<kSize>, *v = k + kTileElements<kSize>;
-  auto* scores = reinterpret_cast<float*>(v + kTileElements<kSize>);
-  float* out = scores + kScores;
-  const int first = static_cast<int>(blockIdx.x) * kTile, query = first + own_row();
-  float* own_out = out + own_row() * out_stride;
-  load_tile<kSize>(head, qkv, first, [&](int t) { return head.qkv(t, 0); }, q);
-  for (int c = own_lane(); c < kSize; c += kPerRow) own_out[c] = 0;
+  const Stages<kSize> stages;
+  const int first = query_tile(), query = first + warp_row() + own_row();
+  const float scale = head.scale * kLog2E;  // powers of 2 are what the device computes
+  const int begin = head.first_keys(first, kTile), tiles = (first - begin) / kTile + 1;
+  const auto load = [&](int i) {
+    const int keys = begin + i * kTile;
+    load_tile<kSize>(head, qkv, keys, [&](int t) { return head.qkv(t, 1); }, stages.one(i));
+    load_tile<kSize>(head, qkv, keys, [&](int t) { return head.qkv(t, 2); }, stages.other(i));
+  };
+  load(0);
+  load_tile<kSize>(head, qkv, first, [&](int t) { return head.qkv(t, 0); }, stages.one(1));
+  next_stage();
+  const Rows<kSize> q(stages.one(1));
 
-  Running running;
-  for (int keys = head.first_keys(first, kTile); keys <= first; keys += kTile) {
-    __syncthreads();
-    load_tile<kSize>(head, qkv, keys, [&](int t) { return head.qkv(t, 1); }, k);
-    load_tile<kSize>(head, qkv, keys, [&](int t) { return head.qkv(t, 2); }, v);
-    __syncthreads();
-    multiply_rows<kSize>(q, k, scores);
-    __syncwarp();
-    const float shrink = soften(head, query, keys, scores, running);
-    for (int c = own_lane(); c < kSize; c += kPerRow) own_out[c] *= shrink;
-    __syncwarp();
-    Sum sums[kSize / kPart];
-    float* warp_out = out + warp_row() * out_stride;
+  Result<kSize> out;
+  out.clear();
+  // The largest score and the sum of powers, over the keys so far, of the lane's two rows.
+  float top[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
+  for (int i = 0; i < tiles; ++i) {
+    next_stage();
+    if (i + 1 < tiles) load(i + 1);
+    const int keys = begin + i * kTile;
+    Square scores[kParts];
 #pragma unroll
-    for (int d = 0; d < kSize / kPart; ++d) {
-      wmma::load_matrix_sync(sums[d], warp_out + d * kPart, out_stride, wmma::mem_row_major);
+    for (int j = 0; j < kParts; ++j) scores[j] = scores_of(q, stages.one(i), j * kPart);
+    if (keys == first || shape.window > 0) {
+#pragma unroll
+      for (int e = 0; e < 8 * kParts; ++e) {
+        const int key = keys + e / 4 * kColumns + own_column() + e % 2;
+        if (!head.visible(query + e % 4 / 2 * 8, key)) {
+          scores[e / 8].half[e / 4 % 2].of[e % 4] = -INFINITY;
+        }
+      }
     }
-    add_product<kSize, wmma::row_major>(rows_over(scores) + warp_row() * kRowStride, 1, v, sums);
 #pragma unroll
-    for (int d = 0; d < kSize / kPart; ++d) {
-      wmma::store_matrix_sync(warp_out + d * kPart, sums[d], out_stride, wmma::mem_row_major);
+    for (int r = 0; r < 2; ++r) {
+      float most = -INFINITY;
+#pragma unroll
+      for (int h = 0; h < 2 * kParts; ++h) {
+        const float* of = scores[h / 2].half[h % 2].of;
+        most = fmaxf(most, fmaxf(of[2 * r], of[2 * r + 1]));
+      }
+      const float new_top = fmaxf(top[r], scale * row_max(most));
+      const float base = new_top == -INFINITY ? 0 : new_top;  // no key was visible yet
+      const float shrink = exp2f(top[r] - base);
+      float part = 0;
+#pragma unroll
+      for (int h = 0; h < 2 * kParts; ++h) {
+        float* of = scores[h / 2].half[h % 2].of;
+#pragma unroll
+        for (int e = 2 * r; e < 2 * r + 2; ++e) {
+          of[e] = exp2f(scale * of[e] - base);
+          part += of[e];
+        }
+      }
+      sum[r] = sum[r] * shrink + row_sum(part);
+      top[r] = new_top;
+#pragma unroll
+      for (Sums& one : out.part) {
+        one.of[2 * r] *= shrink;
+        one.of[2 * r + 1] *= shrink;
+      }
     }
-    __syncwarp();
-  }
-  if (query >= shape.sequence) return;
-  for (int c = own_lane(); c < kSize; c += kPerRow) {
-    y[head.out(query) + c] = narrow<Bf16>(own_out[c] / running.sum);
-  }
-  if (own_lane() == 0) log_sums[head.statistic(query)] = running.top + logf(running.sum);
-}
-
-// Shared memory of both backward kernels.
-template <int kSize>
-struct Tiles {
-  Bf16 *q, *k, *v, *dy;
-  float *scores, *dp;  // adjacent
-  __device__ explicit Tiles(float* memory)
-      : q(reinterpret_cast<Bf16*>(memory)),
-        k(q + kTileElements<kSize>),
-        v(k + kTileElements<kSize>),
-        dy(v + kTileElements<kSize>),
-        scores(reinterpret_cast<float*>(dy + kTileElements<kSize>)),
-        dp(scores + kScores) {}
-};
-
-// The warp's rows of p and ds, query by key, which replace scores and dp:
-// p = exp(scale q.k - log sum); ds = p (dy.v - row dot) scale.
-template <int kSize>
-__device__ void probabilities(const Head& head, const Tiles<kSize>& tiles, int queries, int keys,
-                              const float* log_sums, const float* row_dots) {
-  multiply_rows<kSize>(tiles.q, tiles.k, tiles.scores);
-  multiply_rows<kSize>(tiles.dy, tiles.v, tiles.dp);
-  __syncwarp();
-  const int query = queries + own_row();
-  const bool inside = query < head.shape.sequence;
-  const float log_sum = inside ? log_sums[head.statistic(query)] : 0;
-  const float row_dot = inside ? row_dots[head.statistic(query)] : 0;
-  float* score_row = tiles.scores + own_row() * kScoreStride;
-  float* dp_row = tiles.dp + own_row() * kScoreStride;
-  float p[kOwn], ds[kOwn];
 #pragma unroll
-  for (int i = 0; i < kOwn; ++i) {
-    const int j = i * kPerRow + own_lane();
-    const bool counts = inside && head.visible(query, keys + j);
-    p[i] = counts ? expf(head.scale * score_row[j] - log_sum) : 0;
-    ds[i] = counts ? p[i] * (dp_row[j] - row_dot) * head.scale : 0;
+    for (int j = 0; j < kParts; ++j) out.add(scores[j], stages.other(i), j * kPart);
   }
-  __syncwarp();  // both lanes have read the rows
-#pragma unroll
-  for (int i = 0; i < kOwn; ++i) {
-    const int j = i * kPerRow + own_lane();
-    rows_over(score_row)[j] = narrow<Bf16>(p[i]);
-    rows_over(dp_row)[j] = narrow<Bf16>(ds[i]);
+  // The tiles of the stage that nobody reads now.
+  out.store(
+      head, first, [&](int t) { return head.out(t); }, 1 / sum[0], 1 / sum[1], stages.one(tiles),
+      y);
+  if (own_column() != 0) return;
+  for (int r = 0; r < 2; ++r) {
+    const int t = query + 8 * r;
+    if (t < shape.sequence) log_sums[head.statistic(t)] = top[r] * kLn2 + logf(sum[r]);
   }
 }
 
-// Rows first.. of to[at(t) + c] = the warps' sums, through `staging` (64, kSize).
-template <int kSize, class At>
-__device__ void store_sums(const Head& head, const Sum* sums, int first, At at, float* staging,
-                           Bf16* to) {
-  constexpr int stride = kOutStride<kSize>;
-#pragma unroll
-  for (int d = 0; d < kSize / kPart; ++d) {
-    wmma::store_matrix_sync(staging + warp_row() * stride + d * kPart, sums[d], stride,
-                            wmma::mem_row_major);
-  }
-  __syncwarp();
-  const int t = first + own_row();
-  if (t < head.shape.sequence) {
-    for (int c = own_lane(); c < kSize; c += kPerRow) {
-      to[at(t) + c] = narrow<Bf16>(staging[own_row() * stride + c]);
-    }
-  }
-  __syncwarp();  // before the next sums use the same place
+// p = e^(scale score - log sum), 0 where `counts` says no; ds = p (dp - row dot). The factor of the
+// scale is put to the sums of ds.
+__device__ void soften(bool counts, float scale, float log_sum, float row_dot, float& score,
+                       float& dp) {
+  score = counts ? exp2f(scale * score - log_sum) : 0;
+  dp = counts ? score * (dp - row_dot) : 0;
 }
 
 template <int kSize>
@@ -257,25 +289,49 @@ __global__ void __launch_bounds__(kThreads)
     query_gradient_kernel(AttentionShape shape, const Bf16* qkv, const float* log_sums,
                           const float* row_dots, const Bf16* dy, Bf16* dqkv) {
   const Head head(shape);
-  const Tiles<kSize> tiles(dynamic_shared());
-  const int first = static_cast<int>(blockIdx.x) * kTile;
-  load_tile<kSize>(head, qkv, first, [&](int t) { return head.qkv(t, 0); }, tiles.q);
-  load_tile<kSize>(head, dy, first, [&](int t) { return head.out(t); }, tiles.dy);
-  Sum dq[kSize / kPart];
-#pragma unroll
-  for (int d = 0; d < kSize / kPart; ++d) wmma::fill_fragment(dq[d], 0.0F);
-  for (int keys = head.first_keys(first, kTile); keys <= first; keys += kTile) {
-    __syncthreads();
-    load_tile<kSize>(head, qkv, keys, [&](int t) { return head.qkv(t, 1); }, tiles.k);
-    load_tile<kSize>(head, qkv, keys, [&](int t) { return head.qkv(t, 2); }, tiles.v);
-    __syncthreads();
-    probabilities(head, tiles, first, keys, log_sums, row_dots);
-    __syncwarp();
-    add_product<kSize, wmma::row_major>(rows_over(tiles.dp) + warp_row() * kRowStride, 1, tiles.k,
-                                        dq);
+  const Stages<kSize> stages;
+  const int first = query_tile(), query = first + warp_row() + own_row();
+  const int begin = head.first_keys(first, kTile), tiles = (first - begin) / kTile + 1;
+  const auto load = [&](int i) {
+    const int keys = begin + i * kTile;
+    load_tile<kSize>(head, qkv, keys, [&](int t) { return head.qkv(t, 1); }, stages.one(i));
+    load_tile<kSize>(head, qkv, keys, [&](int t) { return head.qkv(t, 2); }, stages.other(i));
+  };
+  load(0);
+  load_tile<kSize>(head, qkv, first, [&](int t) { return head.qkv(t, 0); }, stages.one(1));
+  load_tile<kSize>(head, dy, first, [&](int t) { return head.out(t); }, stages.other(1));
+  float log_sum[2], row_dot[2];
+  for (int r = 0; r < 2; ++r) {
+    const bool inside = query + 8 * r < shape.sequence;
+    log_sum[r] = inside ? log_sums[head.statistic(query + 8 * r)] * kLog2E : 0;
+    row_dot[r] = inside ? row_dots[head.statistic(query + 8 * r)] : 0;
   }
-  __syncthreads();  // all warps have finished with the rows that the staging covers
-  store_sums<kSize>(head, dq, first, [&](int t) { return head.qkv(t, 0); }, tiles.scores, dqkv);
+  next_stage();
+  const Rows<kSize> q(stages.one(1)), gradient(stages.other(1));
+
+  Result<kSize> dq;
+  dq.clear();
+  for (int i = 0; i < tiles; ++i) {
+    next_stage();
+    if (i + 1 < tiles) load(i + 1);
+    const int keys = begin + i * kTile;
+    const bool whole = keys != first && shape.window == 0;
+#pragma unroll kPartsAtOnce < kSize>
+    for (int j = 0; j < kParts; ++j) {
+      Square p = scores_of(q, stages.one(i), j * kPart);
+      Square ds = scores_of(gradient, stages.other(i), j * kPart);
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        const int r = e % 4 / 2, key = keys + j * kPart + e / 4 * kColumns + own_column() + e % 2;
+        soften(whole || head.visible(query + 8 * r, key), head.scale * kLog2E, log_sum[r],
+               row_dot[r], p.half[e / 4].of[e % 4], ds.half[e / 4].of[e % 4]);
+      }
+      dq.add(ds, stages.one(i), j * kPart);
+    }
+  }
+  dq.store(
+      head, first, [&](int t) { return head.qkv(t, 0); }, head.scale, head.scale, stages.one(tiles),
+      dqkv);
 }
 
 template <int kSize>
@@ -283,59 +339,84 @@ __global__ void __launch_bounds__(kThreads)
     key_gradient_kernel(AttentionShape shape, const Bf16* qkv, const float* log_sums,
                         const float* row_dots, const Bf16* dy, Bf16* dqkv) {
   const Head head = Head::of_group(shape, 0);
-  const Tiles<kSize> tiles(dynamic_shared());
+  const Stages<kSize> stages;
   const int first = static_cast<int>(blockIdx.x) * kTile;  // first key
-  load_tile<kSize>(head, qkv, first, [&](int t) { return head.qkv(t, 1); }, tiles.k);
-  load_tile<kSize>(head, qkv, first, [&](int t) { return head.qkv(t, 2); }, tiles.v);
-  Sum dk[kSize / kPart], dv[kSize / kPart];
+  const int key = first + warp_row() + own_row();
+  // The queries that see one of the keys, of one head after the other.
+  const int beyond = first + kTile - 1 + shape.window;
+  const int end = shape.window == 0 || beyond > shape.sequence ? shape.sequence : beyond;
+  const int of_head = (end - first + kTile - 1) / kTile;
+  const int tiles = shape.heads / shape.kv_heads * of_head;
+  const auto load = [&](int i) {
+    const Head sharing = Head::of_group(shape, i / of_head);
+    const int queries = first + i % of_head * kTile;
+    load_tile<kSize>(
+        sharing, qkv, queries, [&](int t) { return sharing.qkv(t, 0); }, stages.one(i));
+    load_tile<kSize>(sharing, dy, queries, [&](int t) { return sharing.out(t); }, stages.other(i));
+  };
+  load(0);
+  load_tile<kSize>(head, qkv, first, [&](int t) { return head.qkv(t, 1); }, stages.one(1));
+  Bf16* const values =
+      kHoldsValues<kSize> ? stages.other(1) : stages.one(0) + 4 * kTileElements<kSize>;
+  load_tile<kSize>(head, qkv, first, [&](int t) { return head.qkv(t, 2); }, values);
+  next_stage();
+  const Rows<kSize> k(stages.one(1));
+  const Rows<kSize, kHoldsValues<kSize>> v(values);
+
+  Result<kSize> dk, dv;
+  dk.clear();
+  dv.clear();
+  for (int i = 0; i < tiles; ++i) {
+    next_stage();
+    if (i + 1 < tiles) load(i + 1);
+    const int queries = first + i % of_head * kTile;
+    const std::size_t statistics = Head::of_group(shape, i / of_head).statistic(0);
+    const bool whole = queries != first && shape.window == 0 && queries + kTile <= shape.sequence;
+#pragma unroll kPartsAtOnce < kSize>
+    for (int j = 0; j < kParts; ++j) {
+      Square p = scores_of(k, stages.one(i), j * kPart);  // key by query
+      Square ds = scores_of(v, stages.other(i), j * kPart);
 #pragma unroll
-  for (int d = 0; d < kSize / kPart; ++d) {
-    wmma::fill_fragment(dk[d], 0.0F);
-    wmma::fill_fragment(dv[d], 0.0F);
-  }
-  for (int one = 0; one < shape.heads / shape.kv_heads; ++one) {
-    const Head sharing = Head::of_group(shape, one);
-    for (int queries = first; queries < shape.sequence; queries += kTile) {
-      if (head.past_window(queries, first, kTile)) break;
-      __syncthreads();
-      load_tile<kSize>(sharing, qkv, queries, [&](int t) { return sharing.qkv(t, 0); }, tiles.q);
-      load_tile<kSize>(sharing, dy, queries, [&](int t) { return sharing.out(t); }, tiles.dy);
-      __syncthreads();
-      probabilities(sharing, tiles, queries, first, log_sums, row_dots);
-      __syncthreads();  // now a warp has keys: the columns of p and ds
-      add_product<kSize, wmma::col_major>(rows_over(tiles.scores) + warp_row(), kRowStride,
-                                          tiles.dy, dv);
-      add_product<kSize, wmma::col_major>(rows_over(tiles.dp) + warp_row(), kRowStride, tiles.q,
-                                          dk);
+      for (int c = 0; c < 4; ++c) {  // the lane's queries
+        const int query = queries + j * kPart + c / 2 * kColumns + own_column() + c % 2;
+        const bool inside = whole || query < shape.sequence;
+        const float log_sum = inside ? log_sums[statistics + query] * kLog2E : 0;
+        const float row_dot = inside ? row_dots[statistics + query] : 0;
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const bool counts = whole || (inside && head.visible(query, key + 8 * r));
+          soften(counts, head.scale * kLog2E, log_sum, row_dot, p.half[c / 2].of[2 * r + c % 2],
+                 ds.half[c / 2].of[2 * r + c % 2]);
+        }
+      }
+      dv.add(p, stages.other(i), j * kPart);
+      dk.add(ds, stages.one(i), j * kPart);
     }
   }
-  __syncthreads();  // all warps have finished with the rows that the staging covers
-  store_sums<kSize>(head, dk, first, [&](int t) { return head.qkv(t, 1); }, tiles.scores, dqkv);
-  store_sums<kSize>(head, dv, first, [&](int t) { return head.qkv(t, 2); }, tiles.scores, dqkv);
+  dk.store(
+      head, first, [&](int t) { return head.qkv(t, 1); }, head.scale, head.scale, stages.one(tiles),
+      dqkv);
+  dv.store(head, first, [&](int t) { return head.qkv(t, 2); }, 1, 1, stages.other(tiles), dqkv);
 }
 
 template <int kSize>
 void forward_of(cudaStream_t stream, AttentionShape shape, const Bf16* qkv, Bf16* y,
                 float* log_sums) {
   const auto kernel = forward_kernel<kSize>;
-  constexpr std::size_t bytes =
-      3 * kTileElements<kSize> * sizeof(Bf16) + (kScores + kTile * kOutStride<kSize>)*sizeof(float);
-  start({stream, attention_grid(shape, kTile, shape.heads), kThreads, with_shared(kernel, bytes)},
+  start({stream, attention_grid(shape, kTile, shape.heads), kThreads,
+         with_shared(kernel, kSharedBytes<kSize>)},
         kernel, shape, qkv, y, log_sums);
 }
 
 template <int kSize>
 void gradients_of(cudaStream_t stream, AttentionShape shape, const Bf16* qkv, const float* log_sums,
                   const float* row_dots, const Bf16* dy, Bf16* dqkv) {
-  constexpr std::size_t bytes =
-      4 * kTileElements<kSize> * sizeof(Bf16) + 2 * kScores * sizeof(float);
-  static_assert(kTile * kOutStride<kSize> <= 2 * kScores, "staging fits into scores and dp");
-  const auto start_on = [&](auto kernel, int heads) {
+  const auto start_on = [&](auto kernel, int heads, std::size_t bytes) {
     start({stream, attention_grid(shape, kTile, heads), kThreads, with_shared(kernel, bytes)},
           kernel, shape, qkv, log_sums, row_dots, dy, dqkv);
   };
-  start_on(query_gradient_kernel<kSize>, shape.heads);
-  start_on(key_gradient_kernel<kSize>, shape.kv_heads);
+  start_on(query_gradient_kernel<kSize>, shape.heads, kSharedBytes<kSize>);
+  start_on(key_gradient_kernel<kSize>, shape.kv_heads, kKeySharedBytes<kSize>);
 }
 
 }  // namespace
