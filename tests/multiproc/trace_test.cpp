@@ -116,6 +116,52 @@ TEST(Trace, HoldsEveryOpAndTensorOfEveryRankAndStep) {
   EXPECT_EQ(static_cast<int>(trace.arrows.size()), arrows);
 }
 
+// A change of the plan, and validations in between. The recorder holds the newest
+// steps, of which the first is not whole.
+TEST(Trace, DrawsStepsOfSeveralPlans) {
+  constexpr int kStages = 2;
+  const TempDir folder;
+  std::vector<std::vector<std::string>> extra;
+  for (int i = 0; i < kStages; ++i) {
+    extra.push_back({"--trace-file=" + (folder.path() / (std::to_string(i) + ".weir")).string(),
+                     "--trace-steps=1-100000000"});
+  }
+  Workers workers({},
+                  {"--model=mlp", "--seq=8", "--vocab=32", "--validation-interval=7",
+                   "--steps=" + std::to_string(kNoEnd)},
+                  extra);
+  ASSERT_TRUE(workers.reaches(0, 2)) << workers[0].errors();
+  workers.write_plan(
+      {.type = "KFKB", .dispatch = "Hint", .trigger = "Retune", .revision = 2, .k = 2});
+  ASSERT_TRUE(workers.adopts(0, 2)) << workers[0].errors();
+  const std::int64_t before = workers.steps(0).back().step;
+  ASSERT_TRUE(workers.reaches(0, before + 10)) << workers[0].errors();
+  EXPECT_THAT(workers.end(), Each(kTerminated)) << workers[0].errors();
+
+  const std::vector<RankRecord> records = read_records(folder, kStages);
+  ASSERT_EQ(records.size(), 2U);
+  for (const RankRecord& record : records) {
+    EXPECT_EQ(record.revision, 2U);
+    EXPECT_GE(record.events.size(), 100U);
+  }
+  const CheckedTrace trace = check_trace(timeline::chrome_trace(records));
+  EXPECT_THAT(trace.errors, IsEmpty());
+  EXPECT_GT(trace.arrows.size(), 100U);
+}
+
+TEST(Trace, AWorkerThatAFatalSignalEndsSaysWhereItWas) {
+  Workers workers({},
+                  {"--model=mlp", "--seq=8", "--vocab=32", "--steps=" + std::to_string(kNoEnd)});
+  ASSERT_TRUE(workers.reaches(1, 2)) << workers[0].errors();
+
+  workers[1].signal(SIGABRT);
+
+  EXPECT_EQ(workers[1].wait(), 128 + SIGABRT);
+  EXPECT_THAT(workers[1].errors(),
+              testing::ContainsRegex("weir-worker: ended by signal 6 in step [0-9]+, replica 0, "
+                                     "stage 1, [a-z_]+[^\n]* for [0-9]+ ms\n"));
+}
+
 TEST(Trace, RefusesStepsThatAreNone) {
   const TempDir folder;
   const std::string file = "--trace-file=" + (folder.path() / "0.weir").string();

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "worker/app/fatal_signals.h"
 #include "worker/app/options.h"
 #include "worker/app/report.h"
 #include "worker/app/trace_file.h"
@@ -108,6 +109,7 @@ struct State {
   std::shared_ptr<Snapshots> snapshots;                    // null without --recovery-dir
   std::unique_ptr<checkpoint::FolderLock> folder_lock;     // set on worker 0 with a folder
   std::unique_ptr<engine::Engine> engine;
+  std::unique_ptr<FatalSignals> fatal_signals;          // null where the program is somebody else's
   std::unique_ptr<eventlog::TrainingLog> training_log;  // worker 0 only; null: none is written
   std::unique_ptr<coordinator::Coordinator> coordinator;
   std::unique_ptr<control::Agent> agent;

@@ -388,6 +388,9 @@ Outcome make_engine(State& state) {
   add_snapshots(state, parts);
   state.engine = std::make_unique<engine::Engine>(engine_options(state), std::move(parts),
                                                   std::move(callbacks));
+  if (!state.options.hosted) {
+    state.fatal_signals = std::make_unique<FatalSignals>(state.engine->flight());
+  }
   if (state.snapshots) state.engine->tell_inventory();  // for HELLO
   const Options& o = state.options;
   const WorkerLabels labels{.job_namespace = o.job_namespace,

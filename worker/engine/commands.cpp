@@ -229,6 +229,7 @@ Status Engine::begin_with_header(const std::stop_token& stop) {
       return (!leaving() || one_more_step()) && !leave_is_over() && !lost_ && !switch_due();
     });
     const SteadyTime since = stopwatch_.last();
+    stopwatch_.begin_part(StepPart::kForwardLate);
     std::optional<StepHeaderBytes> bytes = links.take_header();
     for (; !bytes; bytes = links.take_header()) WEIR_OK(wait_for_peer(waiting, since, stop));
     stopwatch_.wait_lap(false, true);

@@ -85,6 +85,7 @@ Ending Engine::run(const std::stop_token& stop) {
       return *std::move(ending);
     }
     if (switch_due()) {
+      stopwatch_.begin_part(StepPart::kSwitch);
       if (std::optional<Ending> ending = enter_generation(stop)) return *std::move(ending);
       stopwatch_.lap(StepPart::kSwitch);
     } else if (generation_ && generation_->trains()) {
@@ -222,11 +223,13 @@ void Engine::count_step(StepRecord& record) {
   verdict_ = record.verdict;
   skipped_in_row_ = record.skipped ? skipped_in_row_ + 1 : 0;
   record.skipped_in_row = skipped_in_row_;
+  stopwatch_.begin_part(StepPart::kSave);
   save_if_due();
   snapshot_if_due();
   stopwatch_.lap(StepPart::kOther);
   record.parts = stopwatch_.take();
   stopwatch_.at_step(step_);
+  stopwatch_.begin_part(StepPart::kOther);
   if (callbacks_.step_done) callbacks_.step_done(record);
 }
 
@@ -251,6 +254,7 @@ std::optional<Ending> Engine::validate(const std::stop_token& stop) {
                               .samples = options_.validation.samples,
                               .header_follows = step_ < options_.total_steps};
   stopwatch_.lap(StepPart::kOther);
+  stopwatch_.begin_part(StepPart::kValidation);
   const Result<double> loss = run_validation(parts, order, stop);
   const std::chrono::nanoseconds took = stopwatch_.lap(StepPart::kValidation);
   if (!loss) {

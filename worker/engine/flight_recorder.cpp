@@ -24,6 +24,17 @@ void FlightRecorder::add(const Event& event) {
   whole_.store(index + 1, std::memory_order_release);
 }
 
+UnderWay FlightRecorder::under_way() const {
+  const std::uint64_t what = what_.load(std::memory_order_relaxed);
+  return {.part = static_cast<protocol::StepPart>(what & 0xFFU),
+          .micro_batch = static_cast<std::uint16_t>(what >> 16U),
+          .step = static_cast<std::uint32_t>(what >> 32U),
+          .since = since_.load(std::memory_order_relaxed),
+          .replica = replica_,
+          .stage = stage_,
+          .stages = stages_};
+}
+
 std::vector<Event> FlightRecorder::read(std::uint32_t from, std::uint32_t to) const {
   const std::uint64_t slots = mask_ + 1;
   const std::uint64_t end = whole_.load(std::memory_order_acquire);

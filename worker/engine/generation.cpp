@@ -260,7 +260,7 @@ Status Engine::connect(Generation& generation, const std::stop_token& stop) {
   }
   generation.links = std::make_unique<StageLinks>(links.get(), parts_.device, place.stage,
                                                   plan.stage_count(), &flight_);
-  flight_.begin_place();
+  flight_.begin_place(place.replica, place.stage, plan.stage_count());
   {
     const std::lock_guard lock(links_mutex_);
     links_ = std::move(links);

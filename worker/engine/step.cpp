@@ -136,6 +136,7 @@ class Runner {
     const SteadyTime start = watch().last();
     const nanoseconds coded = coded_;
     if (!first_start_) first_start_ = start;
+    watch().begin_part(part_of(op.kind), op.micro_batch);
     switch (op.kind) {
       case OpKind::kForward:
         WEIR_OK(forward(op.micro_batch));
@@ -152,8 +153,21 @@ class Runner {
     }
     last_end_ = watch().last();
     watch().end_op(op.kind, start);
+    watch().begin_part(StepPart::kOther);
     count(op.kind, last_end_ - start - (coded_ - coded));
     return Unit{};
+  }
+
+  static StepPart part_of(OpKind kind) {
+    switch (kind) {
+      case OpKind::kForward:
+        return StepPart::kForward;
+      case OpKind::kBackward:
+        return StepPart::kBackward;
+      case OpKind::kWeights:
+        break;
+    }
+    return StepPart::kWeights;
   }
 
   void count(OpKind kind, nanoseconds took) {
@@ -256,6 +270,7 @@ class Runner {
   Status join_ties() {
     if (tied_.empty()) return Unit{};
     watch().lap(StepPart::kOther);
+    watch().begin_part(StepPart::kSum);
     const SteadyTime since = watch().last();
     parts_.stage.join_ties();
     std::uint32_t part = 0;
@@ -298,6 +313,8 @@ class Runner {
     watch().lap(StepPart::kOther);
     const std::optional<Channel> awaited =
         arrived ? std::nullopt : std::optional(forward ? Channel::kForward : Channel::kBackward);
+    const StepPart late = forward ? StepPart::kForwardLate : StepPart::kGradientLate;
+    watch().begin_part(arrived ? StepPart::kFullPeer : late, wanted->micro_batch);
     const bool had_activations = input_of_forward(), had_gradients = input_of_backward();
     const Status waited = wait_for_peer(parts_, watch().last(), stop_, awaited);
     idle_ += watch().wait_lap(had_activations, had_gradients);
@@ -315,6 +332,7 @@ class Runner {
   // Waits until this rank has the gradients of this step.
   Status wait_for_sums() {
     watch().lap(StepPart::kOther);
+    watch().begin_part(StepPart::kSum);
     WEIR_OK(
         wait_for_collective(*parts_.replicas, watch().last(), "nothing from the other replicas"));
     waited(StepPart::kSum);
@@ -327,6 +345,7 @@ class Runner {
   Status wait_for_cards() {
     sync_->send_card(parts_.next_epoch ? parts_.next_epoch() : 0);
     watch().lap(StepPart::kOther);
+    watch().begin_part(StepPart::kSum);
     WEIR_OK(
         wait_for_collective(*parts_.replicas, watch().last(), "nothing from the other replicas"));
     waited(StepPart::kSum);
@@ -356,6 +375,7 @@ class Runner {
   // Averages with the replicas that the coordinator names, once it has named them.
   Status average() {
     watch().lap(StepPart::kOther);
+    watch().begin_part(StepPart::kAverage);
     const SteadyTime since = watch().last();
     for (;;) {
       WEIR_TRY(const std::optional<protocol::Grant> grant,
@@ -501,6 +521,7 @@ class Runner {
 
   Result<std::vector<std::byte>> wait_for_note(Channel channel) {
     const SteadyTime since = watch().last();
+    watch().begin_part(channel == Channel::kForward ? StepPart::kVerdict : StepPart::kNote);
     auto note = parts_.links.take_note(channel);
     for (; !note; note = parts_.links.take_note(channel)) {
       WEIR_OK(wait_for_peer(parts_, since, stop_, channel));
@@ -511,6 +532,7 @@ class Runner {
 
   void update(const Verdict& verdict) {
     watch().lap(StepPart::kOther);
+    watch().begin_part(StepPart::kOptimizer);
     skipped_ = !end_step(parts_.stage, verdict, order_.grad_clip);
     end_.updated = true;
     const nanoseconds took = watch().lap(StepPart::kOptimizer);

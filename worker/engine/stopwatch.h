@@ -38,6 +38,12 @@ class Stopwatch {
     flight_->at_step(static_cast<std::uint32_t>(step));
     flight_->at_micro_batch(timeline::kNoMicroBatch);
   }
+  // Begins at the last lap, for a micro-batch or for none: for readers of the recorder, which books
+  // by ends.
+  void begin_part(StepPart part, int micro_batch = timeline::kNoMicroBatch) {
+    if (flight_ == nullptr) return;
+    flight_->begin_part(part, static_cast<std::uint16_t>(micro_batch), count(last_));
+  }
   // An op is ready: the wait before it, and what it does up to end_op, are those of its
   // micro-batch.
   void begin_op(int micro_batch) {

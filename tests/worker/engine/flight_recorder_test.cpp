@@ -39,13 +39,31 @@ TEST(FlightRecorder, KeepsTheNewestEventsOfTheStepsThatAreAskedFor) {
 TEST(FlightRecorder, ReadsNothingOfAnotherPlace) {
   FlightRecorder recorder(64);
   recorder.add(EventKind::kPart, 0, 1, 2);
-  recorder.begin_place();
+  recorder.begin_place(0, 1, 2);
   recorder.add(EventKind::kPart, 0, 3, 4);
   recorder.add(EventKind::kPart, 0, 4, 4);
 
   const auto events = recorder.read(0, kAll);
   ASSERT_EQ(events.size(), 1U) << "a part without length says nothing";
   EXPECT_EQ(events[0].begin, 3);
+}
+
+TEST(FlightRecorder, TellsThePartUnderWay) {
+  FlightRecorder recorder(8);
+  EXPECT_EQ(recorder.under_way().stage, -1);
+  EXPECT_EQ(recorder.under_way().part, protocol::StepPart::kOther);
+  recorder.begin_place(1, 2, 4);
+  recorder.at_step(4'000'000'000);
+  recorder.begin_part(protocol::StepPart::kGradientLate, 9, 77);
+
+  const UnderWay found = recorder.under_way();
+  EXPECT_EQ(found.part, protocol::StepPart::kGradientLate);
+  EXPECT_EQ(found.micro_batch, 9);
+  EXPECT_EQ(found.step, 4'000'000'000U);
+  EXPECT_EQ(found.since, 77);
+  EXPECT_EQ(found.replica, 1);
+  EXPECT_EQ(found.stage, 2);
+  EXPECT_EQ(found.stages, 4);
 }
 
 // All fields of an event are the same number, so that a mixture of two events is seen.

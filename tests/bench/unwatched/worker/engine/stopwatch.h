@@ -28,6 +28,7 @@ class Stopwatch {
       : clock_(clock), recorder_(recorder), flight_(flight), last_(clock.now()) {}
 
   void at_step(std::int64_t) {}
+  void begin_part(StepPart, int = 0) {}
   void begin_op(int) {}
   void end_op(schedule::OpKind, SteadyTime) {}
 
