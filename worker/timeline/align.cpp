@@ -61,8 +61,9 @@ Alignment align(std::span<const RankRecord> records, const std::map<TensorKey, T
     result.shift[index] = record.wall_less_own;
     const auto before = record_at.find({place.first, place.second - 1});
     if (before == record_at.end()) continue;
-    const std::int64_t by_wall =
-        records[before->second].wall_less_own - record.wall_less_own;  // later - earlier clock
+    constexpr std::int64_t kMost = 2 * kLongestTime;
+    const std::int64_t by_wall =  // later - earlier clock
+        std::clamp(records[before->second].wall_less_own - record.wall_less_own, -kMost, kMost);
     const auto found = bounds.find({place.first, place.second - 1});
     std::int64_t difference = by_wall;
     if (found == bounds.end()) {
@@ -74,7 +75,8 @@ Alignment align(std::span<const RankRecord> records, const std::map<TensorKey, T
       difference = low + (high - low) / 2;
       ++result.contradictions;
     }
-    result.shift[index] = result.shift[before->second] - difference;
+    result.shift[index] =
+        std::clamp(result.shift[before->second] - difference, -kMostWallLessOwn, kMostWallLessOwn);
   }
   return result;
 }

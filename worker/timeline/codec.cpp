@@ -16,8 +16,6 @@ namespace {
 constexpr std::string_view kMagic = "WEIRREC1";
 constexpr std::size_t kHeadBytes = 16;
 constexpr std::size_t kMostText = 1024;
-// Nanoseconds, 73 years: no sum or difference of two times overflows.
-constexpr std::int64_t kLongest = std::int64_t{1} << 61U;
 
 template <class T>
 void put(std::string& out, T value) {
@@ -108,8 +106,8 @@ Result<Event> read_event(Reader& in) {
   if (event.detail > most_detail(event.kind)) {
     return at(start, "an event of unknown detail " + std::to_string(event.detail));
   }
-  if (event.begin < -kLongest || event.end > kLongest || event.end < event.begin ||
-      event.extra < 0 || event.extra > kLongest) {
+  if (event.begin < -kLongestTime || event.end > kLongestTime || event.end < event.begin ||
+      event.extra < 0 || event.extra > kLongestTime) {
     return at(start, "an event with an impossible time");
   }
   return event;
@@ -132,7 +130,7 @@ Result<RankRecord> read_body(std::string_view octets, std::size_t start) {
   const bool placed = record.replica < record.replicas && record.stage < record.stages &&
                       record.replicas <= kMostReplicas && record.stages <= kMostStages;
   if (!placed) return at(start, "the place of the rank is impossible");
-  if (record.wall_less_own < -kLongest || record.wall_less_own > kLongest) {
+  if (record.wall_less_own < -kMostWallLessOwn || record.wall_less_own > kMostWallLessOwn) {
     return at(start, "the clock of the rank is impossible");
   }
   if (in.left() != count * kEventBytes) {

@@ -45,6 +45,11 @@ struct RankRecord {
   bool operator==(const RankRecord&) const = default;
 };
 
+// Nanoseconds: no time of a steady clock is farther from 0 (18 years), and no difference between
+// the wall clock and it (73 years). Sums and differences of a few of them do not overflow.
+inline constexpr std::int64_t kLongestTime = std::int64_t{1} << 59U;
+inline constexpr std::int64_t kMostWallLessOwn = std::int64_t{1} << 61U;
+
 inline constexpr int kMostReplicas = 4096, kMostStages = 4096;
 
 // kInvalid: records of several jobs, of other numbers of replicas or stages, or two of one place.

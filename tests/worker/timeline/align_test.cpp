@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/worker/timeline/records.h"
+#include "worker/timeline/chrome_trace.h"
 
 namespace weir::timeline {
 namespace align_test {
@@ -63,6 +64,23 @@ TEST(Align, CountsMessagesThatContradictEachOther) {
   records[1].events[0].end = 2 * kMs;  // received long before it was sent
   records[1].events[0].begin = kMs;
   EXPECT_EQ(aligned(records).contradictions, 1);
+}
+
+// The sanitizers watch.
+TEST(Align, ClocksThatNoMachineHasDoNotOverflow) {
+  std::vector<RankRecord> records;
+  for (int stage = 0; stage < 12; ++stage) {
+    RankRecord record{.stage = stage, .stages = 12};
+    record.wall_less_own = stage % 2 == 0 ? kMostWallLessOwn : -kMostWallLessOwn;
+    const auto forward = [](EventKind kind, std::int64_t at) {
+      return test::tensor(kind, Direction::kForward, 0, at, at);
+    };
+    record.events = {forward(EventKind::kReceived, -kLongestTime),
+                     forward(EventKind::kSent, kLongestTime)};
+    records.push_back(record);
+  }
+  EXPECT_EQ(aligned(records).shift.size(), 12U);
+  EXPECT_FALSE(chrome_trace(records).empty());
 }
 
 }  // namespace align_test
