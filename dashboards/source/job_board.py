@@ -183,6 +183,7 @@ def link_row():
                ("message p99", f"(histogram_quantile(0.99, {by_link('weir_link_transfer_seconds_bucket', 'le, ')}) > 0) and on ({LINK}) {slowest}",
                 {"unit": "s"}),
                ("round trip", f"(max by ({LINK}) ({of('weir_link_rtt_seconds')}) > 0) and on ({LINK}) {slowest}", {"unit": "s"}),
+               ("connections", f"max by ({LINK}) ({of('weir_link_connections')}) and on ({LINK}) {slowest}", {"decimals": 0}),
                ("bits", f"max by ({LINK}) ({of('weir_link_codec_bits')}) and on ({LINK}) {slowest}", {"decimals": 2})],
               12, 9, keys=[("link", "link"), ("dir", "direction"), ("replica", "replica"), ("from_node", "from"), ("to_node", "to")],
               sort="bandwidth", noValue="–"),

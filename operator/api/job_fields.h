@@ -224,6 +224,7 @@ inline void fields(const JobReader& io, JobSpec& spec) {
   io("network.interface", spec.network_interface);
   io("network.hostNetwork", spec.host_network);
   io("network.transport", spec.transport);
+  io("network.connectionsPerLink", spec.connections_per_link);
   io.quantity("network.sharedMemory", spec.shared_memory);
   io("checkpoint.path", spec.checkpoint_path);
   io("checkpoint.persistentVolumeClaim.claimName", spec.checkpoint_claim);

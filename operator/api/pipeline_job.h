@@ -108,6 +108,7 @@ struct JobSpec {
   std::string gang_provider = "Auto", gang_queue;
   std::string network_interface, transport = "Auto";
   bool host_network = false;
+  std::optional<int> connections_per_link;  // network.connectionsPerLink; 0 = by measuring
   std::string shared_memory = "1Gi";
   std::string checkpoint_path;   // "" = the spec has no block checkpoint
   std::string checkpoint_claim;  // persistentVolumeClaim.claimName

@@ -118,6 +118,9 @@ json our_env(const PipelineJob& job, const PodInput& input, const WorkerGroup& g
     if (copies != NeighborCopies::kAuto) text("WEIR_RECOVERY_COPIES", copies.text());
   }
   text("WEIR_TRANSPORT", job.spec.transport);
+  if (const auto& connections = job.spec.connections_per_link) {
+    text("WEIR_CONNECTIONS", std::to_string(*connections));
+  }
   text("WEIR_PROFILE_SOURCE", job.spec.profile.source.text());
   text("WEIR_PROFILE_ROUNDS", std::to_string(job.spec.profile.warmup_steps));
   for (const auto& [name, path] : std::initializer_list<std::pair<const char*, const char*>>{
@@ -429,6 +432,9 @@ std::string template_hash(const PipelineJob& job) {
                   spec.checkpoint_interval_steps.value_or(0),
                   spec.topology_keys};
   if (spec.max_lost_steps) written.push_back(*spec.max_lost_steps);
+  if (spec.connections_per_link) {
+    written.push_back("connections " + std::to_string(*spec.connections_per_link));
+  }
   if (spec.neighbor_copies != NeighborCopies::kAuto) written.push_back(spec.neighbor_copies.text());
   return sha256_hex(dump_json(written)).substr(0, kHashLength);
 }

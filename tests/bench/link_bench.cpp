@@ -2,11 +2,13 @@
 // One end of a link that the system limits: stage 0 sends messages, stage 1 receives them; stage 0
 // prints the bandwidth that the link's counters tell. With a period, a message starts only that
 // often, as in a pipeline that computes; with a late receiver, stage 1 grants its slots late.
-//   link_bench STAGE OWN_IP PEER_IP PORT BYTES MESSAGES PERIOD_MS LATE_MS
+// With a number of connections (0: chosen by measuring) it prints the bandwidth of the second half.
+//   link_bench STAGE OWN_IP PEER_IP PORT BYTES MESSAGES PERIOD_MS LATE_MS [CONNECTIONS]
 #include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -29,6 +31,7 @@ struct Setting {
   std::size_t bytes = 0;
   int messages = 0;
   std::chrono::milliseconds period{0}, late{0};
+  std::optional<int> connections;
 };
 
 bool next(Communicator& rank) {
@@ -60,7 +63,8 @@ bool receive(const Setting& setting, Communicator& rank) {
   return true;
 }
 
-bool send(const Setting& setting, Communicator& rank) {
+// half: the counters when half of the messages were there.
+bool send(const Setting& setting, Communicator& rank, LinkCounters& half) {
   const LinkEnd end{.peer_stage = 1, .channel = Channel::kForward, .sending = true};
   const device::Buffer buffer = make_buffer(setting.bytes);
   const auto begin = Clock::now();
@@ -72,8 +76,14 @@ bool send(const Setting& setting, Communicator& rank) {
       ++posted;
     }
     if (!next(rank)) return false;
+    if (done == setting.messages / 2) half = rank.reports().at(0).counters;
   }
   return true;
+}
+
+double megabits(const LinkCounters& counters, const LinkCounters& before = {}) {
+  const double busy = to_seconds(counters.busy - before.busy);
+  return busy > 0 ? static_cast<double>(counters.bytes - before.bytes) * 8 / 1e6 / busy : 0;
 }
 
 void print(const LinkCounters& counters, std::chrono::nanoseconds took) {
@@ -81,13 +91,15 @@ void print(const LinkCounters& counters, std::chrono::nanoseconds took) {
   std::printf(
       "%.2f Mbit/s by the counters (%.1f of %lld MB in %.3f s busy; %.3f s in all, "
       "credit wait %.3f s, rtt %.3f ms)\n",
-      busy > 0 ? static_cast<double>(counters.bytes) * 8 / 1e6 / busy : 0.0,
-      static_cast<double>(counters.bytes) / 1e6, static_cast<long long>(counters.transfers), busy,
-      to_seconds(took), to_seconds(counters.credit_wait), counters.rtt_seconds * 1e3);
+      megabits(counters), static_cast<double>(counters.bytes) / 1e6,
+      static_cast<long long>(counters.transfers), busy, to_seconds(took),
+      to_seconds(counters.credit_wait), counters.rtt_seconds * 1e3);
 }
 
 int run(const Setting& setting) {
-  auto transport = make_tcp_transport({.listen_ip = setting.own, .data_port = setting.port});
+  auto transport = make_tcp_transport({.listen_ip = setting.own,
+                                       .data_port = setting.port,
+                                       .connections = setting.connections.value_or(1)});
   if (!transport) {
     std::fprintf(stderr, "link_bench: %s\n", transport.error().message.c_str());
     return 1;
@@ -103,17 +115,27 @@ int run(const Setting& setting) {
   Communicator& rank = **connected;
   if (setting.stage == 1) return receive(setting, rank) ? 0 : 1;
   const auto begin = Clock::now();
-  if (!send(setting, rank)) return 1;
-  print(rank.reports().at(0).counters, Clock::now() - begin);
+  LinkCounters half;
+  if (!send(setting, rank, half)) return 1;
+  const LinkCounters counters = rank.reports().at(0).counters;
+  if (!setting.connections) {
+    print(counters, Clock::now() - begin);
+    return 0;
+  }
+  const ConnectionProbes& probes = counters.connection_probes;
+  std::printf("%.1f Mbit/s on %d connections (raised %lld, kept %lld, shared %lld)\n",
+              megabits(counters, half), counters.connections, static_cast<long long>(probes.raised),
+              static_cast<long long>(probes.kept), static_cast<long long>(probes.shared));
   return 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 9) {
+  if (argc != 9 && argc != 10) {
     std::fprintf(stderr,
-                 "usage: link_bench STAGE OWN_IP PEER_IP PORT BYTES MESSAGES PERIOD_MS LATE_MS\n");
+                 "usage: link_bench STAGE OWN_IP PEER_IP PORT BYTES MESSAGES PERIOD_MS LATE_MS "
+                 "[CONNECTIONS]\n");
     return 2;
   }
   return run({.stage = std::atoi(argv[1]),
@@ -123,5 +145,6 @@ int main(int argc, char** argv) {
               .bytes = static_cast<std::size_t>(std::atoll(argv[5])),
               .messages = std::atoi(argv[6]),
               .period = std::chrono::milliseconds(std::atoi(argv[7])),
-              .late = std::chrono::milliseconds(std::atoi(argv[8]))});
+              .late = std::chrono::milliseconds(std::atoi(argv[8])),
+              .connections = argc == 10 ? std::optional(std::atoi(argv[9])) : std::nullopt});
 }

@@ -9,12 +9,15 @@
 #include <utility>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/multiproc/workers.h"
 
 namespace weir::test {
 namespace links_test {
+
+using testing::Each;
 
 // The last two of eight layers are slow: their stage is late for everything.
 std::string late_profile() {
@@ -143,6 +146,29 @@ TEST(Metrics, OfReplicasTellOfTheLinksThatTheirSumsTake) {
   const auto busy = metric(page, {"weir_link_busy_seconds_total", R"(dir="sync")", link});
   ASSERT_TRUE(bytes && busy) << page;
   EXPECT_EQ(*bytes > 0, *busy > 0);
+}
+
+// Tensors of 2 x 1024 x 128 floats = 1 MiB are cut into parts.
+TEST(Connections, OfAnyNumberGiveTheSameLosses) {
+  const std::vector<std::string> common = {"--model=mlp", "--seq=1024", "--vocab=32", "--steps=4"};
+  const std::vector<std::string> alone = losses_alone(common, 5);
+  ASSERT_EQ(alone.size(), 4U);
+  for (const int number : {1, 3, 8, 0}) {
+    const std::string option = "--connections=" + std::to_string(number);
+    Workers workers({}, common, {{option}, {"--connections=2"}});
+    EXPECT_THAT(workers.wait_all(), Each(0)) << option << workers[0].errors();
+    EXPECT_EQ(losses(workers.steps(1)), alone) << option;
+  }
+}
+
+TEST(Connections, AreTold) {
+  Workers workers({}, {"--model=mlp", "--seq=1024", "--vocab=32", "--steps=1000000"},
+                  {{"--connections=3"}, {}});
+  ASSERT_TRUE(workers.reaches(0, 2)) << workers[0].errors();
+  const std::string page = scrape(workers[0].logged("metrics_port").value_or(0));
+  EXPECT_EQ(metric(page, {"weir_link_connections"}), 3) << page;
+  EXPECT_EQ(metric(page, {"weir_link_connection_probes_total", "raised"}), 0) << page;
+  EXPECT_THAT(workers.end(), Each(kTerminated)) << workers[0].errors();
 }
 
 }  // namespace links_test

@@ -237,6 +237,25 @@ Labels labels_of(const engine::SyncLink& link, const Statistics& s) {
           {"to_node", link.to_node}};
 }
 
+void add_connection_probes(Builder& out, const std::vector<transport::LinkReport>& links) {
+  out.begin("weir_link_connection_probes_total",
+            "trials of another number of connections, by their result; shared: more carried more, "
+            "but others use the port, too",
+            Type::kCounter);
+  for (const transport::LinkReport& link : links) {
+    const transport::ConnectionProbes& probes = link.counters.connection_probes;
+    const std::pair<const char*, std::int64_t> results[] = {{"raised", probes.raised},
+                                                            {"kept", probes.kept},
+                                                            {"lowered", probes.lowered},
+                                                            {"shared", probes.shared}};
+    for (const auto& [result, count] : results) {
+      Labels labels = labels_of(link);
+      labels.emplace_back("result", result);
+      out.add(static_cast<double>(count), std::move(labels));
+    }
+  }
+}
+
 // Links between stages are reported by their senders, links between replicas by their receivers.
 void add_links(Builder& out, const std::vector<transport::LinkReport>& links, const Statistics& s) {
   const bool placed = s.stage >= 0 && !s.sync_links.empty();
@@ -265,6 +284,9 @@ void add_links(Builder& out, const std::vector<transport::LinkReport>& links, co
        [](const Counters& c) { return transfer_histogram(c); });
   each(metric::kLinkRttSeconds, "smallest of the last 16 round trips; 0 = unknown", Type::kGauge,
        [](const Counters& c) { return c.rtt_seconds; });
+  each("weir_link_connections", "connections that share the messages of the link", Type::kGauge,
+       [](const Counters& c) { return static_cast<double>(c.connections); });
+  add_connection_probes(out, links);
   const auto of_tensors = [&](const char* name, const char* help, auto value_of) {
     const auto sent = [&s](const transport::LinkReport& link) -> const engine::SentTensors& {
       return s.sent[static_cast<std::size_t>(link.channel)];

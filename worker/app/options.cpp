@@ -16,6 +16,7 @@
 #include "worker/command_line/rows.h"
 #include "worker/http/text.h"
 #include "worker/schedule/validate.h"
+#include "worker/transport/tcp/tcp_transport.h"
 
 namespace weir::app {
 namespace {
@@ -310,6 +311,10 @@ void add_running(Rows& rows, Raw& raw) {
       "--dead-after", o.dead_after, static_cast<int>(o.dead_after.count()),
       [](int given) { return std::chrono::seconds(given); },
       "silence after which a peer counts as dead, seconds", whole_in(1, 86400));
+  rows.add("--connections", o.connections,
+           "TCP connections per link and direction in which this worker sends; 0 = chosen by "
+           "measuring, at most 8",
+           "WEIR_CONNECTIONS", whole_in(0, transport::kMostConnections));
   rows.add("--sum-encoding", o.sum_encoding, kSumEncodings,
            "form in which replicas send their sums by TCP: raw, packed (fewer bytes, the same "
            "bits), or auto: packed while the network is slow");

@@ -78,6 +78,7 @@ struct Options {
   std::chrono::nanoseconds rejoin_timeout{std::chrono::seconds(900)};
   std::chrono::nanoseconds progress_deadline{std::chrono::seconds(1800)};
   std::chrono::seconds dead_after{30};
+  int connections = 1;  // per link and direction; 0 = chosen by measuring
   transport::tcp::SumEncoding sum_encoding = transport::tcp::SumEncoding::kAuto;
 
   std::string loss_log;

@@ -273,6 +273,7 @@ Outcome open_transport(State& state) {
   transport::TcpOptions tcp{
       .listen_ip = o.listen_ip(),
       .data_port = o.data_port.value_or(o.plans_itself() ? 0 : protocol::kDataPort),
+      .connections = o.connections,
       .dead_after = o.dead_after,
       .pacing = {},
       .sum_encoding = o.sum_encoding,

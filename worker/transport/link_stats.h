@@ -28,12 +28,20 @@ struct TransferTimes {
   std::chrono::nanoseconds kernel{0}, events{0};
 };
 
+// Trials of another number of connections, by their result.
+struct ConnectionProbes {
+  std::int64_t raised = 0, lowered = 0, kept = 0;
+  std::int64_t shared = 0;  // more carried more, but on a port that others use, too
+};
+
 struct LinkCounters {
   std::int64_t bytes = 0;            // payload of the transfers that `busy` covers
   std::chrono::nanoseconds busy{0};  // timed by the receiver, returned in its acknowledgement
   // A message was ready but the peer had granted no slot; this is no network time.
   std::chrono::nanoseconds credit_wait{0};
   std::int64_t transfers = 0;  // all acknowledged transfers
+  int connections = 1;         // that share its messages
+  ConnectionProbes connection_probes;
   // Histogram of the receiver's busy time, not cumulative.
   std::array<std::int64_t, kTransferBuckets> histogram{};
   double transfer_seconds_sum = 0;

@@ -87,9 +87,7 @@ Result<Hello> decode_hello(std::string_view text) {
   const auto uid_bytes = static_cast<std::uint8_t>(text[kBefore + 1]);
   if (purpose > static_cast<std::uint8_t>(Purpose::kCopy)) return invalid("unknown purpose");
   const std::size_t end = kUidAt + uid_bytes;
-  const bool control = purpose == static_cast<std::uint8_t>(Purpose::kControl);
-  if (uid_bytes > kMaxJobUid || text.size() < end ||
-      text.size() > end + (control ? kBodyTail : 0)) {
+  if (uid_bytes > kMaxJobUid || text.size() < end || text.size() > end + kBodyTail) {
     return invalid("hello has a wrong length");
   }
   return Hello{.job_uid = std::string(text.substr(kUidAt, uid_bytes)),

@@ -44,7 +44,7 @@ enum class Purpose : std::uint8_t {
 struct Hello {
   std::string job_uid;  // at most 128 bytes
   Purpose purpose = Purpose::kForwardLink;
-  // Bytes for the receiver of such connections: kBodyBytes; for kControl up to kBodyTail more.
+  // Bytes for the receiver of such connections: kBodyBytes and up to kBodyTail more.
   std::string body;
   std::string nonce;  // kNonceBytes
 };

@@ -15,6 +15,13 @@ namespace {
 
 constexpr int kStartsPerSecond = 10;  // status writes of starting jobs, of all jobs together
 
+// Fields that a user should know to do nothing in this job; continues a sentence.
+std::string without_effect(const api::JobSpec& spec) {
+  if (!spec.connections_per_link || spec.transport != "NCCL") return "";
+  return "; network.connectionsPerLink: has no effect with NCCL, use NCCL_SOCKET_NTHREADS and "
+         "NCCL_NSOCKS_PERTHREAD";
+}
+
 bool ended(const Draft& draft) {
   return draft.is("Complete", "True") || draft.is("Failed", "True");
 }
@@ -195,7 +202,7 @@ bool check_acceptance(const View& view, Draft& draft) {
     draft.event("Normal", "GangProviderChosen", gang::name(gang.provider), "Validate");
   }
   draft.status.gang_provider = gang::name(gang.provider);
-  draft.accepted_note = "the job can run";
+  draft.accepted_note = "the job can run" + without_effect(view.job().spec);
   return true;
 }
 

@@ -149,6 +149,16 @@ TEST(EncodePod, HasMemoryForCopiesOfNeighborsWhereTheyAreWanted) {
   EXPECT_EQ(by_name(trainer["env"], "WEIR_RECOVERY_COPIES")["value"], "Off");
 }
 
+TEST(EncodePod, TellsTheTrainerHowManyConnectionsALinkHas) {
+  PipelineJob job = plain();
+  const std::string hash = template_hash(job);
+  EXPECT_EQ(pod_of(job, first_pod()).dump().find("WEIR_CONNECTIONS"), std::string::npos);
+  job.spec.connections_per_link = 0;
+  EXPECT_NE(template_hash(job), hash);
+  const json trainer = pod_of(job, first_pod())["spec"]["containers"][0];
+  EXPECT_EQ(by_name(trainer["env"], "WEIR_CONNECTIONS")["value"], "0");
+}
+
 // Snapshots outlive the process, not the pod.
 TEST(EncodePod, HasMemoryForSnapshotsWhereTheTrainerIsStartedAgain) {
   PodInput input = first_pod();

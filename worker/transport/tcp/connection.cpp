@@ -19,14 +19,34 @@ int released(boost::asio::ip::tcp::socket& socket) {
 
 }  // namespace
 
-Connection::Connection(Joined joined, const LinkContext& link_context, std::optional<Pacer> pacer)
-    : link_end_(joined.end),
-      peer_(std::move(joined.peer)),
+Connection::Connection(std::mutex& mutex, const LinkEnd& link_end, std::string name,
+                       boost::asio::ip::tcp::socket socket, const LinkContext& link_context,
+                       std::optional<Pacer> pacer)
+    : link_end_(link_end),
+      name_(std::move(name)),
       link_context_(link_context),
-      socket_(released(joined.socket)),
+      mutex_(mutex),
+      socket_(released(socket)),
       descriptor_(socket_.descriptor()),
       writer_(socket_, link_context.context, mutex_, std::move(pacer)),
       reader_(socket_) {}
+
+std::vector<std::unique_ptr<Connection>> make_connections(std::mutex& mutex, Joined joined,
+                                                          const LinkContext& link_context,
+                                                          const std::optional<Pacer>& pacer) {
+  std::vector<std::unique_ptr<Connection>> result;
+  const std::size_t count = joined.sockets.size();
+  for (auto& socket : joined.sockets) {
+    std::string name = name_of(joined.peer);
+    if (count > 1) {
+      name += ", connection " + std::to_string(result.size() + 1) + " of " + std::to_string(count);
+    }
+    result.push_back(std::make_unique<Connection>(mutex, joined.end, std::move(name),
+                                                  std::move(socket), link_context,
+                                                  result.empty() ? pacer : std::nullopt));
+  }
+  return result;
+}
 
 void Connection::start(std::weak_ptr<void> owner, Callbacks callbacks) {
   owner_ = owner;
@@ -145,7 +165,7 @@ void Connection::check_alive(Time now) {
 void Connection::fail(const std::string& reason) {
   if (closed_) return;
   close(false);
-  callbacks_.failed(name_of(peer_) + ": " + reason);
+  callbacks_.failed(name_ + ": " + reason);
 }
 
 void Connection::close(bool goodbye) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // An established data connection: frames of one generation, the choice of the thread that reads the
-// socket, liveness, and the end of the connection. Outgoing and incoming links are built on it.
-// Functions that are not marked for any thread need its mutex; callbacks run under it.
+// socket, liveness, and the end of the connection. Outgoing and incoming links have one or several
+// of them, which share the mutex of the link. Functions that are not marked for any thread need it;
+// callbacks run under it.
 #pragma once
 
 #include <atomic>
@@ -11,6 +12,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -23,11 +25,11 @@
 
 namespace weir::transport::tcp {
 
-// A connection after its handshake, with the link end that it serves.
+// A link end with its connections after their handshakes, at least one.
 struct Joined {
   LinkEnd end;
   PeerAddress peer;
-  boost::asio::ip::tcp::socket socket;
+  std::vector<boost::asio::ip::tcp::socket> sockets;
 };
 
 // Shared by all connections of a communicator.
@@ -53,13 +55,13 @@ class Connection {
     std::function<void(const std::string&)> failed;  // called once; names the peer
   };
 
-  Connection(Joined joined, const LinkContext& link_context, std::optional<Pacer> pacer);
+  // name: of this connection in errors, e.g. "stage 1 at 10.0.0.7:7071".
+  Connection(std::mutex& mutex, const LinkEnd& link_end, std::string name,
+             boost::asio::ip::tcp::socket socket, const LinkContext& link_context,
+             std::optional<Pacer> pacer);
 
   // Any thread.
-  const LinkEnd& link_end() const { return link_end_; }
-  const PeerAddress& peer() const { return peer_; }
   int descriptor() const { return descriptor_; }
-  std::mutex& mutex() { return mutex_; }
   bool blocked() const { return blocked_; }      // there is data to write, but no room
   bool peer_left() const { return peer_left_; }  // it has sent a goodbye
   void arm();                                    // the io thread takes over
@@ -72,6 +74,9 @@ class Connection {
   FrameHeader header(FrameType type, std::uint64_t sequence, std::uint64_t length = 0) const;
   FrameWriter& writer() { return writer_; }
   bool ended() const { return closed_ || lost_; }
+  std::optional<std::chrono::nanoseconds> round_trip() const { return socket_.round_trip(); }
+  // Bytes that have arrived and are not read.
+  std::size_t unread() const { return socket_.unread(); }
 
   // Fails the connection if the peer has been silent for too long.
   void check_alive(Time now);
@@ -89,9 +94,9 @@ class Connection {
   void close(bool goodbye);
 
   const LinkEnd link_end_;
-  const PeerAddress peer_;
+  const std::string name_;
   const LinkContext link_context_;
-  std::mutex mutex_;  // guards the fields below
+  std::mutex& mutex_;  // of the link; guards the fields below
   DataSocket socket_;
   const int descriptor_;
   FrameWriter writer_;
@@ -106,5 +111,10 @@ class Connection {
   std::atomic<bool> peer_left_ = false;
   bool lost_ = false;  // the connection has failed and is closed
 };
+
+// The connections of a link end; the first one paced by `pacer`.
+std::vector<std::unique_ptr<Connection>> make_connections(std::mutex& mutex, Joined joined,
+                                                          const LinkContext& link_context,
+                                                          const std::optional<Pacer>& pacer);
 
 }  // namespace weir::transport::tcp

@@ -3,7 +3,10 @@
 
 #include <array>
 #include <cerrno>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <system_error>
 #include <unistd.h>
@@ -41,6 +44,20 @@ bool DataSocket::await_room(std::chrono::microseconds limit) const {
   pollfd one{.fd = descriptor_, .events = POLLOUT, .revents = 0};
   const timespec time{.tv_sec = 0, .tv_nsec = std::chrono::nanoseconds(limit).count()};
   return ::ppoll(&one, 1, &time, nullptr) > 0;
+}
+
+std::size_t DataSocket::unread() const {
+  int bytes = 0;
+  return ::ioctl(descriptor_, FIONREAD, &bytes) == 0 && bytes > 0 ? static_cast<std::size_t>(bytes)
+                                                                  : 0;
+}
+
+std::optional<std::chrono::nanoseconds> DataSocket::round_trip() const {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (::getsockopt(descriptor_, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::nullopt;
+  if (info.tcpi_rtt == 0) return std::nullopt;
+  return std::chrono::microseconds(info.tcpi_rtt);
 }
 
 void DataSocket::shut() {

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <sys/uio.h>
 
@@ -28,6 +29,9 @@ class DataSocket {
   Result<std::size_t> write(std::span<iovec> parts);
   // Waits for room. Returns false if there is none within that time.
   bool await_room(std::chrono::microseconds limit) const;
+  std::size_t unread() const;  // bytes that have arrived
+  // Mean of the newest, by the kernel; nothing where it does not tell.
+  std::optional<std::chrono::nanoseconds> round_trip() const;
   // Ends both directions; data that has been written is still sent. The descriptor stays open until
   // this object is destroyed, because another thread may be about to use it.
   void shut();

@@ -12,6 +12,8 @@ namespace {
 constexpr std::uint32_t kFrameMagic = 0x31524557;  // "WER1"
 constexpr std::uint8_t kFrameVersion = 1;
 constexpr std::size_t kChecked = kFrameHeaderBytes - sizeof(std::uint32_t);
+constexpr unsigned kPartShift = 32;
+constexpr std::uint64_t kPartLength = (std::uint64_t{1} << kPartShift) - 1;
 // A week: longer busy times are nonsense, and this keeps sums far from overflow.
 constexpr std::uint64_t kMaxBusyNanoseconds = 7ULL * 24 * 3600 * 1'000'000'000;
 
@@ -23,6 +25,8 @@ bool length_fits(FrameType type, std::uint64_t length) {
   switch (type) {
     case FrameType::kData:
       return length <= kMaxMessageBytes;
+    case FrameType::kPart:
+      return length > 0 && length <= kPartBytes;
     case FrameType::kAcknowledgement:
       return length == kAcknowledgementBytes;
     case FrameType::kCredit:
@@ -46,7 +50,7 @@ std::array<std::byte, kFrameHeaderBytes> encode_frame(const FrameHeader& header)
   wire::store<std::uint16_t>(out, 6, header.incarnation);
   wire::store<std::uint32_t>(out, 8, header.revision);
   wire::store<std::uint64_t>(out, 12, header.sequence);
-  wire::store<std::uint64_t>(out, 20, header.length);
+  wire::store<std::uint64_t>(out, 20, header.length | std::uint64_t{header.part} << kPartShift);
   wire::store<std::uint32_t>(out, kChecked, crc32c(std::span(out).first(kChecked)));
   return out;
 }
@@ -61,14 +65,18 @@ Result<FrameHeader> decode_frame(std::span<const std::byte> bytes) {
     return invalid("wrong checksum");
   }
   const unsigned kind = wire::load<std::uint8_t>(bytes, 5);
-  if ((kind >> 4U) > static_cast<unsigned>(FrameType::kGoodbye)) return invalid("unknown type");
+  if ((kind >> 4U) > static_cast<unsigned>(FrameType::kPart)) return invalid("unknown type");
   if ((kind & 0xFU) > static_cast<unsigned>(Channel::kBackward)) return invalid("unknown channel");
-  const FrameHeader header{.type = static_cast<FrameType>(kind >> 4U),
+  const auto type = static_cast<FrameType>(kind >> 4U);
+  const auto length = wire::load<std::uint64_t>(bytes, 20);
+  const bool part = type == FrameType::kPart;
+  const FrameHeader header{.type = type,
                            .channel = static_cast<Channel>(kind & 0xFU),
                            .incarnation = wire::load<std::uint16_t>(bytes, 6),
                            .revision = wire::load<std::uint32_t>(bytes, 8),
                            .sequence = wire::load<std::uint64_t>(bytes, 12),
-                           .length = wire::load<std::uint64_t>(bytes, 20)};
+                           .length = part ? length & kPartLength : length,
+                           .part = part ? static_cast<std::uint32_t>(length >> kPartShift) : 0};
   if (!length_fits(header.type, header.length)) {
     return invalid("length " + std::to_string(header.length) + " is impossible here");
   }

@@ -36,10 +36,12 @@ void FrameWriter::push(const FrameHeader& header, std::span<const std::byte> sma
   pending_bytes_ += entry.head_bytes;
 }
 
-void FrameWriter::push(const FrameHeader& header, device::Buffer payload, std::size_t bytes) {
+void FrameWriter::push(const FrameHeader& header, device::Buffer buffer, std::size_t from,
+                       std::size_t bytes) {
   if (stopped_) return;
   push(header);
-  entries_.back().payload = std::move(payload);
+  entries_.back().buffer = std::move(buffer);
+  entries_.back().payload_from = from;
   entries_.back().payload_bytes = bytes;
   pending_bytes_ += bytes;
 }
@@ -48,6 +50,10 @@ void FrameWriter::flush(Patience patience) {
   if (waiting_ || writing_ || stopped_ || entries_.empty()) return;
   std::size_t budget = kWriteBudget;
   while (!entries_.empty()) {
+    if (budget == 0) {  // other connections are to be served
+      waiting_ = true;
+      return callbacks_.blocked();
+    }
     const std::size_t asked = gather(budget);
     if (asked == 0) return;  // paced: the timer calls again
     const auto written = write_parts(asked, patience);
@@ -58,13 +64,12 @@ void FrameWriter::flush(Patience patience) {
     }
     consume(*written);
     budget -= std::min(budget, *written);
-    // The socket is full, or other connections are to be served.
-    if ((*written < asked && !has_room_) || (budget == 0 && !entries_.empty())) {
+    if (*written < asked && !has_room_) {
       waiting_ = true;
       return callbacks_.blocked();
     }
+    if (entries_.empty()) callbacks_.drained();
   }
-  callbacks_.drained();
 }
 
 // The memory behind parts_ stays valid, because only the writing thread removes entries.
@@ -106,7 +111,8 @@ void FrameWriter::add_parts(Entry& entry, std::size_t limit) {
   }
   const std::size_t from = std::max(entry.sent, entry.head_bytes);
   if (from < limit) {
-    parts_.push_back({entry.payload.data() + (from - entry.head_bytes), limit - from});
+    std::byte* const payload = entry.buffer.data() + entry.payload_from;
+    parts_.push_back({payload + (from - entry.head_bytes), limit - from});
   }
 }
 

@@ -27,7 +27,8 @@ namespace weir::transport::tcp {
 class FrameWriter {
  public:
   struct Callbacks {
-    std::function<void()> drained;                   // everything is written
+    // Everything is written. It may push() more, which is written then, too.
+    std::function<void()> drained;
     std::function<void()> blocked;                   // call unblocked() when the socket has room
     std::function<void(const std::string&)> failed;  // the connection is broken; final
   };
@@ -36,9 +37,10 @@ class FrameWriter {
               std::optional<Pacer> pacer);
 
   void start(std::weak_ptr<void> owner, Callbacks callbacks);
-  // Queues a frame; flush() writes it. `small` is copied, `payload` is held until it is written.
+  // Queues a frame; flush() writes it. `small` is copied; the buffer, of which `bytes` from `from`
+  // on are the payload, is held until they are written.
   void push(const FrameHeader& header, std::span<const std::byte> small = {});
-  void push(const FrameHeader& header, device::Buffer payload, std::size_t bytes);
+  void push(const FrameHeader& header, device::Buffer buffer, std::size_t from, std::size_t bytes);
   // Releases the mutex during the system call, so that no thread waits for it. One thread writes at
   // a time; others leave their frames to it.
   // kShort: waits for a moment for room in the socket; for the io thread.
@@ -55,8 +57,8 @@ class FrameWriter {
   struct Entry {
     std::array<std::byte, kFrameHeaderBytes + kAcknowledgementBytes> head{};
     std::size_t head_bytes = 0;
-    device::Buffer payload;
-    std::size_t payload_bytes = 0;
+    device::Buffer buffer;
+    std::size_t payload_from = 0, payload_bytes = 0;
     std::size_t sent = 0;
     bool paced = false;       // the pacer has been told of it
     std::size_t allowed = 0;  // bytes of the payload that the pacer allows

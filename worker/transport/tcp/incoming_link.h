@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The receiving end of one (link, direction): grants one credit per posted receive, reads into its
-// buffer, times the arrival and acknowledges it. Any thread.
+// buffer, times the arrival and acknowledges it. With several connections parts of messages come on
+// all of them, and messages are complete in their order. Any thread.
 #pragma once
 
 #include <chrono>
@@ -30,28 +31,43 @@ class IncomingLink : public std::enable_shared_from_this<IncomingLink> {
   void start(Callbacks callbacks);
   void receive(device::Buffer buffer, std::size_t bytes);  // the next flush() grants the credit
   void flush();                                            // writes acknowledgements and credits
-  // On the engine thread: reads and writes as much as the socket allows; answers wait for a
-  // flush(). Returns false if the connection has ended.
-  bool serve(bool readable, bool writable);
+  // On the engine thread: reads and writes as much as the socket of that connection allows; answers
+  // wait for a flush(). Returns false if it has ended.
+  bool serve(Connection& connection, bool readable, bool writable);
   void heartbeat(Time now, bool own_pause);
-  Connection& connection() { return connection_; }
+  const LinkEnd& end() const { return end_; }
+  const std::vector<std::unique_ptr<Connection>>& connections() const { return connections_; }
 
  private:
   struct Slot {
     device::Buffer buffer;
     std::size_t bytes = 0;
+    bool begun = false;
+    std::vector<bool> parts;   // those that have begun; empty for a message that comes whole
+    std::size_t received = 0;  // bytes of what is complete
+    BusyMeter::Message message;
+    std::int64_t elsewhere = 0;  // bytes that waited in other connections at the first look
   };
 
-  Result<std::span<std::byte>> begin(const FrameHeader& header);
+  Connection& main() { return *connections_.front(); }
+  Result<std::span<std::byte>> begin(const Connection& connection, const FrameHeader& header);
+  Result<std::span<std::byte>> begin_part(const Connection& connection, Slot& slot,
+                                          const FrameHeader& header);
   void grant();
-  Status complete(const FrameHeader& header, const BusyMeter::Message& message);
+  void flush_all();
+  Status complete(Connection& connection, const FrameHeader& header,
+                  const BusyMeter::Message& message);
+  void deliver();
 
   std::mutex inbox_mutex_;  // guards inbox_
   std::vector<Slot> inbox_;
 
-  Connection connection_;  // its mutex guards the fields below
+  const LinkEnd end_;
+  std::mutex mutex_;  // guards the fields below
+  const std::vector<std::unique_ptr<Connection>> connections_;
   Callbacks callbacks_;
-  std::deque<Slot> slots_;
+  std::deque<Slot> slots_;                        // granted, from message received_ on
+  std::chrono::steady_clock::time_point last_{};  // when the last message was complete
   std::uint64_t posted_ = 0;
   std::uint64_t received_ = 0;
   BusyMeter meter_;

@@ -47,13 +47,8 @@ int Links::boundary_of(const LinkEnd& end) const {
 }
 
 std::optional<Pacer> Links::pacer_of(const LinkEnd& end) const {
-  for (const Pacing& pacing : options_.pacing) {
-    if (pacing.boundary >= 0 && pacing.boundary != boundary_of(end)) continue;
-    if (pacing.channel >= 0 && pacing.channel != static_cast<int>(end.channel)) continue;
-    if (pacing.bytes_per_second <= 0) return std::nullopt;
-    return Pacer(pacing, transport_start_);
-  }
-  return std::nullopt;
+  const Pacing* pacing = pacing_of(options_.pacing, boundary_of(end), end.channel);
+  return pacing ? std::optional(Pacer(*pacing, transport_start_)) : std::nullopt;
 }
 
 void Links::add(Joined joined) {
@@ -66,8 +61,8 @@ void Links::add(Joined joined) {
                                  .engine_drives = engine_drives_,
                                  .wake_engine = [this] { wake_engine(); }};
   if (end.sending) {
-    outgoing_[channel] =
-        std::make_shared<OutgoingLink>(std::move(joined), link_context, pacer_of(end));
+    outgoing_[channel] = std::make_shared<OutgoingLink>(std::move(joined), link_context,
+                                                        pacer_of(end), options_.connections == 0);
   } else {
     incoming_[channel] = std::make_shared<IncomingLink>(std::move(joined), link_context);
   }
@@ -75,12 +70,12 @@ void Links::add(Joined joined) {
 
 void Links::start(std::vector<Joined> joined) {
   for (Joined& one : joined) add(std::move(one));
-  for (const auto& link : outgoing_) {
-    if (link) connections_.push_back(&link->connection());
-  }
-  for (const auto& link : incoming_) {
-    if (link) connections_.push_back(&link->connection());
-  }
+  const auto collect = [this](const auto& link) {
+    if (!link) return;
+    for (const auto& connection : link->connections()) connections_.push_back(connection.get());
+  };
+  for (const auto& link : outgoing_) collect(link);
+  for (const auto& link : incoming_) collect(link);
   for (const Connection* connection : connections_) engine_poll_.add(connection->descriptor());
   watch_->start();
   start_links();
@@ -119,12 +114,12 @@ void Links::start_links() {
   };
   for (const auto& link : outgoing_) {
     if (!link) continue;
-    const LinkEnd& end = link->connection().link_end();
+    const LinkEnd& end = link->end();
     link->start({.sent = sends(end), .failed = breaks(end)});
   }
   for (const auto& link : incoming_) {
     if (!link) continue;
-    const LinkEnd& end = link->connection().link_end();
+    const LinkEnd& end = link->end();
     link->start({.received = receives(end), .failed = breaks(end)});
   }
 }
@@ -163,8 +158,7 @@ void Links::close(bool goodbye) {
 
 void Links::send(const LinkEnd& end, device::Buffer buffer, std::size_t bytes) {
   const auto& link = outgoing_[index_of(end.channel)];
-  WEIR_CHECK(end.sending && link && link->connection().link_end() == end,
-             "a link end of this stage");
+  WEIR_CHECK(end.sending && link && link->end() == end, "a link end of this stage");
   WEIR_CHECK(bytes <= buffer.size() && bytes <= kMaxMessageBytes, "the buffer holds the message");
   if (failed()) return;
   switch (link->send(std::move(buffer), bytes)) {
@@ -179,8 +173,7 @@ void Links::send(const LinkEnd& end, device::Buffer buffer, std::size_t bytes) {
 
 void Links::receive(const LinkEnd& end, device::Buffer buffer, std::size_t bytes) {
   const auto& link = incoming_[index_of(end.channel)];
-  WEIR_CHECK(!end.sending && link && link->connection().link_end() == end,
-             "a link end of this stage");
+  WEIR_CHECK(!end.sending && link && link->end() == end, "a link end of this stage");
   WEIR_CHECK(bytes <= buffer.size() && bytes <= kMaxMessageBytes, "the buffer holds the message");
   if (failed()) return;
   link->receive(std::move(buffer), bytes);
@@ -259,10 +252,14 @@ void Links::serve_ready() {
   std::size_t index = 0;
   const auto serve = [&](const auto& link) {
     if (!link) return;
-    const bool readable = engine_poll_.readable(index);
-    const bool writable = engine_poll_.writable(index);
-    if ((readable || writable) && !link->serve(readable, writable)) engine_poll_.drop(index);
-    ++index;
+    for (const auto& connection : link->connections()) {
+      const bool readable = engine_poll_.readable(index);
+      const bool writable = engine_poll_.writable(index);
+      if ((readable || writable) && !link->serve(*connection, readable, writable)) {
+        engine_poll_.drop(index);
+      }
+      ++index;
+    }
   };
   for (const auto& link : outgoing_) serve(link);
   for (const auto& link : incoming_) serve(link);
@@ -321,20 +318,21 @@ void Links::fail(const LinkEnd& end, const std::string& reason) {
 
 bool Links::peer_left(const LinkEnd& end) const {
   const std::size_t channel = index_of(end.channel);
-  if (end.sending) return outgoing_[channel] && outgoing_[channel]->connection().peer_left();
-  return incoming_[channel] && incoming_[channel]->connection().peer_left();
+  const auto left = [](const auto& link) {
+    return link && link->connections().front()->peer_left();
+  };
+  return end.sending ? left(outgoing_[channel]) : left(incoming_[channel]);
 }
 
 std::vector<LinkReport> Links::reports() const {
   std::vector<LinkReport> result;
   for (const auto& link : outgoing_) {
     if (!link) continue;
-    const Connection& connection = link->connection();
     result.push_back({.replica = generation_.replica,
-                      .boundary = boundary_of(connection.link_end()),
-                      .channel = connection.link_end().channel,
+                      .boundary = boundary_of(link->end()),
+                      .channel = link->end().channel,
                       .from_node = generation_.node,
-                      .to_node = connection.peer().node,
+                      .to_node = link->peer().node,
                       .counters = link->counters()});
   }
   return result;

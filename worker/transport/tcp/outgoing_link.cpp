@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/transport/tcp/outgoing_link.h"
 
+#include <algorithm>
 #include <utility>
+
+#include "worker/base/log.h"
+#include "worker/base/units.h"
 
 namespace weir::transport::tcp {
 namespace {
@@ -28,21 +32,38 @@ Error receiver_error(const std::string& reason) {
 }  // namespace
 
 OutgoingLink::OutgoingLink(Joined joined, const LinkContext& link_context,
-                           std::optional<Pacer> pacer)
-    : connection_(std::move(joined), link_context, std::move(pacer)) {}
+                           const std::optional<Pacer>& pacer, bool automatic_connections)
+    : end_(joined.end),
+      peer_(joined.peer),
+      connections_(make_connections(mutex_, std::move(joined), link_context, pacer)),
+      connection_count_(static_cast<int>(connections_.size()), automatic_connections) {
+  counters_.connections = connection_count_.in_use();
+}
 
 void OutgoingLink::start(Callbacks callbacks) {
-  const std::lock_guard lock(connection_.mutex());
+  const std::lock_guard lock(mutex_);
   callbacks_ = std::move(callbacks);
-  connection_.start(weak_from_this(),
-                    {.begin = [this](const FrameHeader& header) { return begin(header); },
-                     .complete = [this](const FrameHeader& header,
-                                        const BusyMeter::Message&) { return complete(header); },
-                     .read = [this] { connection_.writer().flush(); },
-                     .drained = [this] { note_waiting(); },
-                     .failed = [this](const std::string& reason) { callbacks_.failed(reason); }});
+  for (std::size_t i = 0; i < connections_.size(); ++i) {
+    Connection& one = *connections_[i];
+    one.start(
+        weak_from_this(),
+        {.begin = [this, &one](const FrameHeader& header) { return begin(one, header); },
+         .complete = [this, &one](const FrameHeader& header,
+                                  const BusyMeter::Message&) { return complete(one, header); },
+         .read = [this] { flush_all(FrameWriter::Patience::kNone); },
+         .drained =
+             [this, i] {
+               draw(i);
+               note_waiting();
+             },
+         .failed = [this](const std::string& reason) { callbacks_.failed(reason); }});
+  }
+  // The kernel's, of the handshake: a link that is always busy has none without data.
+  if (const auto first = connections_.back()->round_trip()) {
+    connection_count_.round_trip(*first, false);
+  }
   ping(true);
-  connection_.writer().flush();
+  main().writer().flush();
 }
 
 OutgoingLink::Sent OutgoingLink::send(device::Buffer buffer, std::size_t bytes) {
@@ -50,40 +71,70 @@ OutgoingLink::Sent OutgoingLink::send(device::Buffer buffer, std::size_t bytes) 
     const std::lock_guard lock(inbox_mutex_);
     inbox_.push_back({.buffer = std::move(buffer), .bytes = bytes});
   }
-  const std::unique_lock lock(connection_.mutex(), std::try_to_lock);
+  const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return Sent::kMuch;
   take_inbox();
-  const std::size_t ready = connection_.writer().ready_bytes();
+  const std::size_t ready = ready_bytes();
   const bool many = bytes <= kSmall && in_flight_.size() >= kManyInFlight;
   if (ready > 0 && (many || bytes_in_flight_ >= ready + kMuchInFlight)) return Sent::kSoon;
   if (ready > kWrittenAtOnce) return Sent::kMuch;
-  connection_.writer().flush();
+  flush_all(FrameWriter::Patience::kNone);
   note_waiting();
   return Sent::kWritten;
 }
 
 void OutgoingLink::flush(FrameWriter::Patience patience) {
-  const std::lock_guard lock(connection_.mutex());
+  const std::lock_guard lock(mutex_);
   take_inbox();
-  connection_.writer().flush(patience);
+  flush_all(patience);
   note_waiting();
 }
 
 bool OutgoingLink::flush_small() {
-  const std::lock_guard lock(connection_.mutex());
-  if (connection_.writer().ready_bytes() > kWrittenAtOnce) return false;
-  connection_.writer().flush();
+  const std::lock_guard lock(mutex_);
+  if (ready_bytes() > kWrittenAtOnce) return false;
+  flush_all(FrameWriter::Patience::kNone);
   return true;
 }
 
-bool OutgoingLink::serve(bool readable, bool writable) {
-  const std::lock_guard lock(connection_.mutex());
-  if (writable) connection_.unblocked();
+bool OutgoingLink::serve(Connection& connection, bool readable, bool writable) {
+  const std::lock_guard lock(mutex_);
+  if (writable) connection.unblocked();
   if (readable) {
-    connection_.pump();
-    connection_.writer().flush();  // credits that arrived start messages at once
+    connection.pump();
+    flush_all(FrameWriter::Patience::kNone);  // credits that arrived start messages at once
   }
-  return !connection_.ended();
+  return !connection.ended();
+}
+
+bool OutgoingLink::idle() const {
+  return striped_.empty() && std::ranges::all_of(connections_, [](const auto& connection) {
+           return connection->writer().empty();
+         });
+}
+
+std::size_t OutgoingLink::ready_bytes() const {
+  std::size_t bytes = 0;
+  for (const auto& connection : connections_) bytes += connection->writer().ready_bytes();
+  return bytes;
+}
+
+void OutgoingLink::flush_all(FrameWriter::Patience patience) {
+  for (const auto& connection : connections_) connection->writer().flush(patience);
+}
+
+// Gives a connection that has written everything the next part, so that faster ones take more.
+void OutgoingLink::draw(std::size_t index) {
+  Connection& connection = *connections_[index];
+  if (striped_.empty() || !connection.writer().empty()) return;
+  Striped& oldest = striped_.front();
+  if (index >= oldest.connections) return;
+  const std::size_t from = oldest.next_part * kPartBytes;
+  const std::size_t bytes = std::min(kPartBytes, oldest.message.bytes - from);
+  FrameHeader header = connection.header(FrameType::kPart, oldest.sequence, bytes);
+  header.part = oldest.next_part++;
+  connection.writer().push(header, oldest.message.buffer, from, bytes);
+  if (from + bytes == oldest.message.bytes) striped_.pop_front();
 }
 
 void OutgoingLink::take_inbox() {
@@ -92,8 +143,8 @@ void OutgoingLink::take_inbox() {
     const std::lock_guard lock(inbox_mutex_);
     messages.swap(inbox_);
   }
-  if (!messages.empty() && connection_.peer_left()) {
-    return connection_.fail("left, but a message is due");
+  if (!messages.empty() && main().peer_left()) {
+    return main().fail("left, but a message is due");
   }
   for (Message& message : messages) queue_.push_back(std::move(message));
   start_messages();
@@ -104,20 +155,63 @@ void OutgoingLink::start_messages() {
   const auto now = steady_clock::now();
   while (!queue_.empty() && started_ < granted_) {
     Message& message = queue_.front();
-    connection_.writer().push(connection_.header(FrameType::kData, started_, message.bytes),
-                              message.buffer, message.bytes);
+    const auto connections = connection_count_.of_next(message.bytes, steady_clock::now());
+    if (!connections) break;
+    if (*connections > 1 && message.bytes > kPartBytes) {
+      striped_.push_back({.sequence = started_,
+                          .message = message,
+                          .connections = static_cast<std::size_t>(*connections)});
+    } else {
+      main().writer().push(main().header(FrameType::kData, started_, message.bytes), message.buffer,
+                           0, message.bytes);
+    }
     bytes_in_flight_ += message.bytes;
     message.started = now;
     in_flight_.push_back(std::move(message));
     queue_.pop_front();
     ++started_;
+    if (connection_count_.on_trial()) ping_spare();
   }
+  for (std::size_t i = 0; i < connections_.size(); ++i) draw(i);
+}
+
+// Times a small message on a connection that carries nothing else.
+void OutgoingLink::ping_spare() {
+  Connection& spare = *connections_.back();
+  if (spare_ping_ || !spare.writer().empty() || spare.peer_left()) return;
+  spare_ping_ = steady_clock::now();
+  spare_beside_data_ = !in_flight_.empty();
+  spare.writer().push(spare.header(FrameType::kPing, 1));
+}
+
+void OutgoingLink::spare_ponged() {
+  if (!spare_ping_) return;
+  const auto took = steady_clock::now() - *std::exchange(spare_ping_, std::nullopt);
+  // One during which the link became busy or idle tells neither.
+  if (spare_beside_data_ != in_flight_.empty()) {
+    connection_count_.round_trip(took, spare_beside_data_);
+  }
+}
+
+void OutgoingLink::count_connections(const Arrival& arrival) {
+  connection_count_.arrived(arrival, steady_clock::now());
+  const auto change = connection_count_.take_change();
+  const std::lock_guard lock(counters_mutex_);
+  counters_.connections = connection_count_.in_use();
+  counters_.connection_probes = connection_count_.probes();
+  if (!change) return;
+  log_info("transport", "another number of connections carries a link",
+           {{"peer", name_of(peer_)},
+            {"connections_before", change->before},
+            {"connections", change->now},
+            {"mbit_before", to_megabits({change->rate_before})},
+            {"mbit", to_megabits({change->rate_now})}});
 }
 
 // Notes whether a message waits for a credit: it is queued, nothing else is being written, and no
 // slot is granted.
 void OutgoingLink::note_waiting() {
-  const bool waits = !queue_.empty() && started_ == granted_ && connection_.writer().empty();
+  const bool waits = !queue_.empty() && started_ == granted_ && idle();
   if (waits == waiting_since_.has_value()) return;  // no other thread changes it
   const auto now = steady_clock::now();
   const std::lock_guard lock(counters_mutex_);
@@ -125,7 +219,12 @@ void OutgoingLink::note_waiting() {
   waiting_since_ = waits ? std::optional(now) : std::nullopt;
 }
 
-Result<std::span<std::byte>> OutgoingLink::begin(const FrameHeader& header) {
+Result<std::span<std::byte>> OutgoingLink::begin(const Connection& connection,
+                                                 const FrameHeader& header) {
+  if (header.type == FrameType::kPong) return std::span<std::byte>();
+  if (&connection != &main()) {
+    return receiver_error("a frame of the first connection of a link came on another one");
+  }
   switch (header.type) {
     case FrameType::kAcknowledgement:
       return std::span<std::byte>(acknowledgement_);
@@ -133,6 +232,7 @@ Result<std::span<std::byte>> OutgoingLink::begin(const FrameHeader& header) {
     case FrameType::kPong:
       return std::span<std::byte>();
     case FrameType::kData:
+    case FrameType::kPart:
     case FrameType::kPing:
     case FrameType::kGoodbye:
       break;
@@ -140,11 +240,16 @@ Result<std::span<std::byte>> OutgoingLink::begin(const FrameHeader& header) {
   return receiver_error("a receiver sent a frame that only senders send");
 }
 
-Status OutgoingLink::complete(const FrameHeader& header) {
+Status OutgoingLink::complete(const Connection& connection, const FrameHeader& header) {
   if (header.type == FrameType::kCredit) return credited(header.sequence);
   if (header.type == FrameType::kAcknowledgement) return acknowledged(header.sequence);
-  if (header.type == FrameType::kPong) ponged(header.sequence);
-  if (header.type == FrameType::kGoodbye && !(queue_.empty() && in_flight_.empty())) {
+  if (header.type == FrameType::kPong) {
+    if (&connection == &main()) ponged(header.sequence);
+    if (&connection == connections_.back().get() && header.sequence != 0) spare_ponged();
+  }
+  // The last acknowledgements came before the goodbye of the first connection.
+  if (header.type == FrameType::kGoodbye && &connection == &main() &&
+      !(queue_.empty() && in_flight_.empty())) {
     return receiver_error("left, but messages are due");
   }
   return Unit{};
@@ -172,6 +277,7 @@ Status OutgoingLink::acknowledged(std::uint64_t sequence) {
   if (arrival->counted_bytes != 0 && arrival->counted_bytes != bytes) {
     return receiver_error("acknowledgement counts other bytes than were sent");
   }
+  count_connections(*arrival);
   bytes_in_flight_ -= in_flight_.front().bytes;
   const Time started = in_flight_.front().started;
   in_flight_.pop_front();
@@ -180,6 +286,7 @@ Status OutgoingLink::acknowledged(std::uint64_t sequence) {
     const std::lock_guard lock(counters_mutex_);
     count_transfer(counters_, arrival->counted_bytes, arrival->busy);
   }
+  start_messages();  // one may have waited for this
   callbacks_.sent(sequence, {.begin = started, .end = steady_clock::now()});
   return Unit{};
 }
@@ -190,7 +297,7 @@ void OutgoingLink::ping(bool measured) {
     ping_sequence_ = pings_;
     ping_sent_ = steady_clock::now();
   }
-  connection_.writer().push(connection_.header(FrameType::kPing, pings_));
+  main().writer().push(main().header(FrameType::kPing, pings_));
 }
 
 void OutgoingLink::ponged(std::uint64_t sequence) {
@@ -206,12 +313,20 @@ void OutgoingLink::ponged(std::uint64_t sequence) {
 }
 
 void OutgoingLink::heartbeat(Time now, bool own_pause) {
-  const std::lock_guard lock(connection_.mutex());
-  if (own_pause) connection_.forgive_silence(now);
-  connection_.check_alive(now);
-  if (!connection_.writer().empty() || connection_.peer_left()) return;
-  ping(in_flight_.empty());
-  connection_.writer().flush();
+  const std::lock_guard lock(mutex_);
+  for (const auto& connection : connections_) {
+    if (own_pause) connection->forgive_silence(now);
+    connection->check_alive(now);
+    if (!connection->writer().empty() || connection->peer_left()) continue;
+    if (connection == connections_.front()) {
+      ping(in_flight_.empty());
+    } else if (connection == connections_.back()) {
+      ping_spare();
+    } else {  // it also keeps firewalls from forgetting the connection
+      connection->writer().push(connection->header(FrameType::kPing, 0));
+    }
+    connection->writer().flush();
+  }
 }
 
 LinkCounters OutgoingLink::counters() const {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sending end of one (link, direction): starts a message only with a credit, holds it until the
-// peer has acknowledged its last byte, and counts. Any thread.
+// peer has acknowledged its last byte, and counts. With several connections each takes the next
+// part of the oldest unfinished message when it has room; all but parts travels on the first one.
+// Any thread.
 #pragma once
 
 #include <chrono>
@@ -15,6 +17,7 @@
 
 #include "worker/transport/communicator.h"
 #include "worker/transport/tcp/connection.h"
+#include "worker/transport/tcp/connection_count.h"
 
 namespace weir::transport::tcp {
 
@@ -26,7 +29,9 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
     std::function<void(const std::string& reason)> failed;
   };
 
-  OutgoingLink(Joined joined, const LinkContext& link_context, std::optional<Pacer> pacer);
+  // A link with a pacer has one connection.
+  OutgoingLink(Joined joined, const LinkContext& link_context, const std::optional<Pacer>& pacer,
+               bool automatic_connections);
 
   void start(Callbacks callbacks);
   enum class Sent : unsigned char {
@@ -39,11 +44,13 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   Sent send(device::Buffer buffer, std::size_t bytes);
   void flush(FrameWriter::Patience patience);  // writes as much as the socket takes
   bool flush_small();                          // returns false if much remains to be written
-  // On the engine thread: reads and writes as much as the socket allows. Returns false if the
-  // connection has ended.
-  bool serve(bool readable, bool writable);
+  // On the engine thread: reads and writes as much as the socket of that connection allows. Returns
+  // false if it has ended.
+  bool serve(Connection& connection, bool readable, bool writable);
   void heartbeat(Time now, bool own_pause);
-  Connection& connection() { return connection_; }
+  const LinkEnd& end() const { return end_; }
+  const PeerAddress& peer() const { return peer_; }
+  const std::vector<std::unique_ptr<Connection>>& connections() const { return connections_; }
   LinkCounters counters() const;
 
  private:
@@ -52,9 +59,23 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
     std::size_t bytes = 0;
     Time started{};  // handed over and with a credit
   };
+  struct Striped {
+    std::uint64_t sequence = 0;
+    Message message;
+    std::size_t connections = 2;  // the first so many carry it
+    std::uint32_t next_part = 0;
+  };
 
-  Result<std::span<std::byte>> begin(const FrameHeader& header);
-  Status complete(const FrameHeader& header);
+  Connection& main() { return *connections_.front(); }
+  bool idle() const;  // everything that was started is written
+  std::size_t ready_bytes() const;
+  void flush_all(FrameWriter::Patience patience);
+  void draw(std::size_t index);
+  void ping_spare();
+  void spare_ponged();
+  void count_connections(const Arrival& arrival);
+  Result<std::span<std::byte>> begin(const Connection& connection, const FrameHeader& header);
+  Status complete(const Connection& connection, const FrameHeader& header);
   Status credited(std::uint64_t granted);
   Status acknowledged(std::uint64_t sequence);
   void ponged(std::uint64_t sequence);
@@ -66,10 +87,17 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   std::mutex inbox_mutex_;  // guards inbox_
   std::vector<Message> inbox_;
 
-  Connection connection_;  // its mutex guards the fields below, up to counters_mutex_
+  const LinkEnd end_;
+  const PeerAddress peer_;
+  std::mutex mutex_;  // guards the fields below, up to counters_mutex_
+  const std::vector<std::unique_ptr<Connection>> connections_;
   Callbacks callbacks_;
   std::deque<Message> queue_;      // not started
   std::deque<Message> in_flight_;  // started, not acknowledged
+  std::deque<Striped> striped_;    // started, with parts that no connection has taken
+  ConnectionCount connection_count_;
+  std::optional<Time> spare_ping_;  // sent and not answered, on the last connection
+  bool spare_beside_data_ = false;
   std::size_t bytes_in_flight_ = 0;
   std::uint64_t started_ = 0;
   std::uint64_t acknowledged_ = 0;

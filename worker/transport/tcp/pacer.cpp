@@ -16,6 +16,23 @@ constexpr double kSmallestShare = 0.001;
 
 }  // namespace
 
+}  // namespace weir::transport::tcp
+
+namespace weir::transport {
+
+const Pacing* pacing_of(const std::vector<Pacing>& pacings, int boundary, Channel channel) {
+  for (const Pacing& pacing : pacings) {
+    if (pacing.boundary >= 0 && pacing.boundary != boundary) continue;
+    if (pacing.channel >= 0 && pacing.channel != static_cast<int>(channel)) continue;
+    return pacing.bytes_per_second > 0 ? &pacing : nullptr;
+  }
+  return nullptr;
+}
+
+}  // namespace weir::transport
+
+namespace weir::transport::tcp {
+
 Pacer::Pacer(Pacing pacing, Time start) : pacing_(std::move(pacing)), start_(start) {
   WEIR_CHECK(pacing_.bytes_per_second > 0, "a paced link has a rate");
 }

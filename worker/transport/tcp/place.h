@@ -26,10 +26,13 @@ struct GenerationId {
 struct Place {
   GenerationId generation;
   std::uint32_t replica = 0, from_stage = 0, to_stage = 0;
+  // This connection among those of its link; the connecting side decides how many there are.
+  int lane = 0, lanes = 1;
 };
 
 std::string encode_place(const Place& place);
-Result<Place> decode_place(std::string_view body);  // kInvalid: impossible stage or replica
+// kInvalid: an impossible stage, replica or connection.
+Result<Place> decode_place(std::string_view body);
 
 inline wire::Purpose purpose_of_link(Channel channel) {
   return channel == Channel::kForward ? wire::Purpose::kForwardLink : wire::Purpose::kBackwardLink;

@@ -6,6 +6,14 @@
 #include "worker/wire/socket_options.h"
 
 namespace weir::transport::tcp {
+namespace {
+
+// One of several connections. Less than a segment of the loopback device makes senders wait for
+// delayed acknowledgements.
+constexpr int kLeastSendBuffer = 64 * 1024;
+constexpr int kAutomaticConnections = 9;  // one of them carries only pings
+
+}  // namespace
 
 Rendezvous::Rendezvous(boost::asio::io_context& context, Generation generation,
                        const TcpOptions& options, std::vector<PeerAddress> group)
@@ -24,23 +32,48 @@ Rendezvous::Rendezvous(boost::asio::io_context& context, Generation generation,
 
 void Rendezvous::add(const std::optional<PeerAddress>& peer, Channel channel, bool sending) {
   if (!peer) return;
-  slots_.push_back(
-      {.end = {.peer_stage = peer->stage, .channel = channel, .sending = sending}, .peer = *peer});
+  const LinkEnd end{.peer_stage = peer->stage, .channel = channel, .sending = sending};
+  const auto connections = static_cast<std::size_t>(sending ? connections_of(end) : 1);
+  Slot slot{.end = end, .peer = *peer};
+  slot.dialers.resize(sending ? connections : 0);
+  slot.sockets.resize(connections);
+  slots_.push_back(std::move(slot));
+}
+
+int Rendezvous::connections_of(const LinkEnd& end) const {
+  const int boundary = std::min(end.peer_stage, generation_.stage);
+  if (is_group() || pacing_of(options_.pacing, boundary, end.channel)) return 1;
+  return options_.connections == 0 ? kAutomaticConnections : options_.connections;
+}
+
+// The connections of a link share its buffer, so that no more than before waits in the kernel.
+int Rendezvous::send_buffer_of(const Slot& slot) const {
+  if (options_.send_buffer_bytes <= 0) return 0;
+  const int share = options_.send_buffer_bytes / static_cast<int>(slot.sockets.size());
+  return std::max(share, std::min(kLeastSendBuffer, options_.send_buffer_bytes));
+}
+
+bool Rendezvous::Slot::complete() const {
+  return std::ranges::all_of(sockets, [](const auto& socket) { return socket.has_value(); });
 }
 
 void Rendezvous::start() {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i].end.sending) dial(i);
+    for (std::size_t lane = 0; lane < slots_[i].dialers.size(); ++lane) {
+      dial(i, static_cast<int>(lane));
+    }
   }
   if (complete()) outcome_.try_push(Unit{});  // for a pipeline of one stage
 }
 
-void Rendezvous::dial(std::size_t index) {
+void Rendezvous::dial(std::size_t index, int lane) {
   Slot& slot = slots_[index];
   const Place place{.generation = id(),
                     .replica = static_cast<std::uint32_t>(generation_.replica),
                     .from_stage = static_cast<std::uint32_t>(generation_.stage),
-                    .to_stage = static_cast<std::uint32_t>(slot.peer.stage)};
+                    .to_stage = static_cast<std::uint32_t>(slot.peer.stage),
+                    .lane = lane,
+                    .lanes = static_cast<int>(slot.dialers.size())};
   wire::Dialer::Target target{.host = slot.peer.ip,
                               .port = slot.peer.data_port,
                               .hello = {.job_uid = generation_.job_uid,
@@ -49,17 +82,18 @@ void Rendezvous::dial(std::size_t index) {
                                         .body = encode_place(place),
                                         .nonce = {}},
                               .key = generation_.job_key,
-                              .send_buffer_bytes = options_.send_buffer_bytes,
+                              .send_buffer_bytes = send_buffer_of(slot),
                               .dead_after = options_.dead_after};
-  slot.dialer = std::make_shared<wire::Dialer>(
+  auto dialer = std::make_shared<wire::Dialer>(
       context_, std::move(target),
-      [this, index, keep = weak_from_this()](Result<wire::Dialer::Socket> socket) {
+      [this, index, lane, keep = weak_from_this()](Result<wire::Dialer::Socket> socket) {
         const auto alive = keep.lock();
         if (!alive || finished_) return;
-        if (socket) return joined(index, *std::move(socket));
+        if (socket) return joined(index, lane, *std::move(socket));
         outcome_.try_push(socket.error().with(text_of(slots_[index].peer)));
       });
-  slot.dialer->start();
+  slot.dialers[static_cast<std::size_t>(lane)] = dialer;
+  dialer->start();
 }
 
 std::string Rendezvous::text_of(const PeerAddress& peer) const {
@@ -75,36 +109,45 @@ bool Rendezvous::admit(const std::shared_ptr<wire::Acceptor>& acceptor, const Pl
   });
   if (slot == slots_.end()) return false;
   const auto index = static_cast<std::size_t>(slot - slots_.begin());
-  acceptor->challenge(generation_.job_key, [this, index, keep = shared_from_this(),
+  acceptor->challenge(generation_.job_key, [this, index, place, keep = shared_from_this(),
                                             acceptor](Result<wire::Acceptor::Socket> socket) {
     if (finished_) return;
-    if (socket) return joined(index, *std::move(socket));
-    slots_[index].problem = socket.error().message;
+    Slot& one = slots_[index];
+    if (!socket) return static_cast<void>(one.problem = socket.error().message);
+    const auto lanes = static_cast<std::size_t>(place.lanes);
+    if (one.sockets.size() != lanes) {
+      one.sockets.clear();
+      one.sockets.resize(lanes);
+    }
+    joined(index, place.lane, *std::move(socket));
   });
   return true;
 }
 
 // A later connection for the same link end replaces the first one, whose connector has started
 // again.
-void Rendezvous::joined(std::size_t index, boost::asio::ip::tcp::socket socket) {
-  wire::set_socket_options(socket, options_.send_buffer_bytes, options_.dead_after);
-  slots_[index].socket.emplace(std::move(socket));
+void Rendezvous::joined(std::size_t index, int lane, boost::asio::ip::tcp::socket socket) {
+  wire::set_socket_options(socket, send_buffer_of(slots_[index]), options_.dead_after);
+  slots_[index].sockets[static_cast<std::size_t>(lane)].emplace(std::move(socket));
   if (complete()) outcome_.try_push(Unit{});
 }
 
 bool Rendezvous::complete() const {
-  return std::ranges::all_of(slots_, [](const Slot& slot) { return slot.socket.has_value(); });
+  return std::ranges::all_of(slots_, &Slot::complete);
 }
 
 std::vector<Joined> Rendezvous::finish() {
   finished_ = true;
   for (Slot& slot : slots_) {
-    if (slot.dialer) slot.dialer->cancel();
+    for (const auto& dialer : slot.dialers) {
+      if (dialer) dialer->cancel();
+    }
   }
   std::vector<Joined> result;
   if (complete()) {
     for (Slot& slot : slots_) {
-      result.push_back({slot.end, slot.peer, std::move(*slot.socket)});
+      Joined& joined = result.emplace_back(Joined{slot.end, slot.peer, {}});
+      for (auto& socket : slot.sockets) joined.sockets.push_back(*std::move(socket));
     }
   }
   return result;
@@ -113,10 +156,12 @@ std::vector<Joined> Rendezvous::finish() {
 std::string Rendezvous::missing() const {
   std::string text;
   for (const Slot& slot : slots_) {
-    if (slot.socket) continue;
+    if (slot.complete()) continue;
     if (!text.empty()) text += "; ";
     if (slot.end.sending) {
-      text += text_of(slot.peer) + ": " + slot.dialer->last_problem();
+      const auto open = std::ranges::find_if(slot.sockets, [](const auto& s) { return !s; });
+      const auto lane = static_cast<std::size_t>(open - slot.sockets.begin());
+      text += text_of(slot.peer) + ": " + slot.dialers[lane]->last_problem();
     } else {
       text += "no connection from " + text_of(slot.peer);
       if (!slot.problem.empty()) text += " (" + slot.problem + ")";

@@ -46,15 +46,20 @@ class Rendezvous : public std::enable_shared_from_this<Rendezvous> {
   struct Slot {
     LinkEnd end;
     PeerAddress peer;
-    std::shared_ptr<wire::Dialer> dialer;  // for link ends that send
-    std::optional<boost::asio::ip::tcp::socket> socket;
-    std::string problem;  // of a refused peer
+    std::string problem = {};  // of a refused peer
+    // One per connection. The sending end decides how many there are, and its connections tell the
+    // receiving end.
+    std::vector<std::shared_ptr<wire::Dialer>> dialers = {};  // for link ends that send
+    std::vector<std::optional<boost::asio::ip::tcp::socket>> sockets = {};
+    bool complete() const;
   };
 
   void add(const std::optional<PeerAddress>& peer, Channel channel, bool sending);
-  void dial(std::size_t index);
+  int connections_of(const LinkEnd& end) const;
+  int send_buffer_of(const Slot& slot) const;
+  void dial(std::size_t index, int lane);
   std::string text_of(const PeerAddress& peer) const;
-  void joined(std::size_t index, boost::asio::ip::tcp::socket socket);
+  void joined(std::size_t index, int lane, boost::asio::ip::tcp::socket socket);
 
   boost::asio::io_context& context_;
   const Generation generation_;

@@ -119,7 +119,7 @@ class Transport final : public TcpTransport {
              .name = (group.of_ties ? "the other end of tied tables at "
                                     : "replica " + std::to_string(one.peer.stage) + " at ") +
                      one.peer.ip + ":" + std::to_string(one.peer.data_port),
-             .descriptor = released(one.socket)});
+             .descriptor = released(one.sockets.front())});
       }
       return result;
     });

@@ -27,14 +27,21 @@ struct Pacing {
   int boundary = -1;  // -1 = all links of this rank
   int channel = -1;   // -1 = both, 0 = forward, 1 = backward
 };
+// The pacing of a link and direction; nullptr: it is not limited.
+const Pacing* pacing_of(const std::vector<Pacing>& pacings, int boundary, Channel channel);
 // Reads lines "time-seconds share"; '#' starts a comment. kInvalid names file:line and the reason.
 Result<std::vector<std::pair<std::chrono::nanoseconds, double>>> read_pace_trace(
     const std::string& path);
+
+constexpr int kMostConnections = 16;  // of a link and direction
 
 struct TcpOptions {
   std::string listen_ip;               // "" = all addresses, IPv4 and IPv6
   int data_port = 7071;                // 0 = any free port
   int send_buffer_bytes = 128 * 1024;  // SO_SNDBUF; worker/transport/README.md "What limits a link"
+  // Connections per link and direction in which this rank sends, at most kMostConnections. 0:
+  // chosen by measuring (tcp/connection_count.h). A paced link has one.
+  int connections = 1;
   // TCP_USER_TIMEOUT; also the longest silence while data is due.
   std::chrono::seconds dead_after{30};
   std::vector<Pacing> pacing;                               // the first match counts

@@ -407,5 +407,14 @@ TEST(Completion, TellsTheLastStepAlthoughTheLastReportDidNotCome) {
   EXPECT_EQ(world.job.report.percentage, 100);
 }
 
+TEST(Lifecycle, AFieldWithoutEffectIsNamed) {
+  World world;
+  world.job.spec.transport = "NCCL";
+  world.job.spec.connections_per_link = 4;
+  world.settle(10);
+  EXPECT_THAT(world.condition("Accepted").message,
+              HasSubstr("network.connectionsPerLink: has no effect with NCCL"));
+}
+
 }  // namespace lifecycle_test
 }  // namespace weir::reconcile::test

@@ -68,6 +68,17 @@ TEST(TcpFailure, APeerThatClosesInMidMessageIsNamedAtOnce) {
   EXPECT_THAT(end_of(*wired.first).reason, StartsWith("stage 1 at 127.0.0.1:"));
 }
 
+TEST(TcpFailure, OneOfSeveralConnectionsThatEndsIsNamed) {
+  Wired wired({.connections = 3});
+
+  wired.to_second->cut_one();
+
+  const std::string reason = end_of(*wired.second).reason;
+  EXPECT_THAT(reason, AllOf(StartsWith("stage 0 at "), HasSubstr(", connection "),
+                            HasSubstr(" of 3: connection closed")));
+  EXPECT_THAT(end_of(*wired.first).reason, StartsWith("stage 1 at "));
+}
+
 TEST(TcpFailure, ASilentPeerIsDeadAfterTheLimit) {
   Wired wired({.dead_after = 1s});
   const Time begin = std::chrono::steady_clock::now();

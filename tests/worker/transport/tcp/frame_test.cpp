@@ -79,7 +79,7 @@ TEST(Frame, NamesWhatIsWrong) {
 
   EXPECT_EQ(reason(with_byte(0, 0)), "frame header: wrong magic");
   EXPECT_EQ(reason(with_byte(4, 9)), "frame header: unknown version 9");
-  EXPECT_EQ(reason(with_byte(5, 0x60)), "frame header: unknown type");
+  EXPECT_EQ(reason(with_byte(5, 0x70)), "frame header: unknown type");
   EXPECT_EQ(reason(with_byte(5, 0x02)), "frame header: unknown channel");
   EXPECT_EQ(reason(broken), "frame header: wrong checksum");
 }
@@ -96,6 +96,20 @@ TEST(Frame, RefusesHugeAndImpossibleLengths) {
     header.type = type;
     header.length = 1;
     EXPECT_FALSE(decode_frame(encode_frame(header)));
+  }
+}
+
+TEST(Frame, APartHasItsIndexBesideItsLength) {
+  FrameHeader header = data_header();
+  header.type = FrameType::kPart;
+  header.part = 0xFFFF'FFFF;
+  header.length = kPartBytes;
+  const auto decoded = decode_frame(encode_frame(header));
+  ASSERT_TRUE(decoded);
+  EXPECT_EQ(*decoded, header);
+  for (const std::size_t wrong : {std::size_t{0}, kPartBytes + 1}) {
+    header.length = wrong;
+    EXPECT_FALSE(decode_frame(encode_frame(header))) << wrong;
   }
 }
 
@@ -135,6 +149,17 @@ TEST(Place, SurvivesTheWire) {
   EXPECT_EQ(decoded->replica, 1U);
   EXPECT_EQ(decoded->from_stage, 2U);
   EXPECT_EQ(decoded->to_stage, 1U);
+  EXPECT_EQ(decoded->lanes, 1);
+  EXPECT_EQ(encode_place(place).size(), wire::kBodyBytes) << "as before there were several";
+}
+
+TEST(Place, NamesAConnectionAmongSeveral) {
+  const auto decoded = decode_place(encode_place({.lane = 3, .lanes = 4}));
+  ASSERT_TRUE(decoded);
+  EXPECT_EQ(decoded->lane, 3);
+  EXPECT_EQ(decoded->lanes, 4);
+  EXPECT_FALSE(decode_place(encode_place({.lane = 4, .lanes = 4})));
+  EXPECT_FALSE(decode_place(encode_place({.lane = 0, .lanes = kMostConnections + 1})));
 }
 
 TEST(Place, IsRefusedWhenItIsImpossible) {

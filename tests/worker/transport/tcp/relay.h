@@ -65,13 +65,15 @@ class Relay {
 
   int port() const { return port_; }
   std::size_t forwarded() const { return forwarded_; }
-  void freeze() { frozen_ = true; }  // connections stay, nothing moves any more
-  void cut() { cut_ = true; }        // closes all
+  void freeze() { frozen_ = true; }    // connections stay, nothing moves any more
+  void cut() { cut_ = true; }          // closes all
+  void cut_one() { cut_one_ = true; }  // closes the newest
 
  private:
   void run(const std::stop_token& stop) {
     while (!stop.stop_requested()) {
       if (cut_) close_all();
+      if (cut_one_.exchange(false) && !pairs_.empty()) drop(pairs_.back().first);
       std::vector<pollfd> polled{{.fd = listener_, .events = POLLIN, .revents = 0}};
       for (const auto& [a, b] : pairs_) {
         polled.push_back({.fd = a, .events = POLLIN, .revents = 0});
@@ -132,6 +134,7 @@ class Relay {
   std::atomic<std::size_t> forwarded_ = 0;
   std::atomic<bool> frozen_ = false;
   std::atomic<bool> cut_ = false;
+  std::atomic<bool> cut_one_ = false;
   std::jthread thread_;
 };
 

@@ -18,11 +18,16 @@ namespace tcp_transport_test {
 
 using Kind = Completion::Kind;
 
-class Everywhere : public ::testing::TestWithParam<std::tuple<int, std::size_t>> {};
+std::vector<TcpOptions> every_rank(int stages, int connections) {
+  return std::vector<TcpOptions>(static_cast<std::size_t>(stages), {.connections = connections});
+}
+
+// Stages, bytes of a message, connections of a link.
+class Everywhere : public ::testing::TestWithParam<std::tuple<int, std::size_t, int>> {};
 
 TEST_P(Everywhere, MessagesArriveWholeAndInOrder) {
-  const auto [stages, bytes] = GetParam();
-  Pipeline pipeline(stages);
+  const auto [stages, bytes, connections] = GetParam();
+  Pipeline pipeline(stages, every_rank(stages, connections));
 
   std::vector<std::future<std::string>> ranks;
   for (int s = 0; s < stages; ++s) {
@@ -36,7 +41,32 @@ TEST_P(Everywhere, MessagesArriveWholeAndInOrder) {
 
 INSTANTIATE_TEST_SUITE_P(TcpTransport, Everywhere,
                          ::testing::Combine(::testing::Values(2, 3, 4),
-                                            ::testing::Values(0, 1, 4096, 1'000'000, 17'000'000)));
+                                            ::testing::Values(0, 1, 4096, 1'000'000, 17'000'000),
+                                            ::testing::Values(1)));
+INSTANTIATE_TEST_SUITE_P(SeveralConnections, Everywhere,
+                         ::testing::Combine(::testing::Values(2, 3),
+                                            ::testing::Values(4096, 262'144, 262'145, 17'000'000),
+                                            ::testing::Values(2, 8)));
+
+TEST(TcpTransport, EachEndDecidesHowManyConnectionsItSendsOn) {
+  Pipeline pipeline(2, {{.connections = 3}, {.connections = 1}});
+
+  std::vector<std::future<std::string>> ranks;
+  for (int s = 0; s < 2; ++s) {
+    ranks.push_back(std::async(std::launch::async, [&, s] {
+      return Exchange(*pipeline.ranks[static_cast<std::size_t>(s)], s, 2, 1'000'000).run();
+    }));
+  }
+  for (auto& rank : ranks) EXPECT_EQ(rank.get(), "");
+
+  EXPECT_EQ(pipeline.ranks[0]->reports().at(0).counters.connections, 3);
+  EXPECT_EQ(pipeline.ranks[1]->reports().at(0).counters.connections, 1);
+}
+
+TEST(TcpTransport, APacedLinkHasOneConnection) {
+  Pipeline pipeline(2, {{.connections = 4, .pacing = {{.bytes_per_second = 1e9}}}});
+  EXPECT_EQ(pipeline.ranks[0]->reports().at(0).counters.connections, 1);
+}
 
 TEST(TcpTransport, WorksForAPipelineOfOneStage) {
   const Pipeline pipeline(1);
@@ -154,10 +184,12 @@ TEST(TcpTransport, AnEngineThatWaitedAndThenPollsGetsEverything) {
 }
 
 // Reads that end in a payload, a header, or many small frames at once, in one stream.
-TEST(TcpTransport, LargeAndSmallMessagesFollowEachOther) {
+class LargeAndSmall : public ::testing::TestWithParam<int> {};
+
+TEST_P(LargeAndSmall, MessagesFollowEachOther) {
   constexpr std::size_t kCount = 400;
-  constexpr std::array<std::size_t, 7> kSizes{0, 1, 4064, 4096, 70'000, 16'384, 300'000};
-  Pipeline pipeline(2);
+  constexpr std::array<std::size_t, 7> kSizes{0, 1, 4064, 4096, 70'000, 16'384, 600'000};
+  Pipeline pipeline(2, every_rank(2, GetParam()));
   std::vector<device::Buffer> in;
   for (std::size_t i = 0; i < kCount; ++i) {
     const std::size_t bytes = kSizes[i * i % kSizes.size()];
@@ -172,9 +204,12 @@ TEST(TcpTransport, LargeAndSmallMessagesFollowEachOther) {
   for (std::size_t i = 0; i < kCount; ++i) {
     const Completion received = next(*pipeline.ranks[1]);
     ASSERT_EQ(received.kind, Kind::kReceived) << received.reason;
+    EXPECT_EQ(received.sequence, static_cast<std::int64_t>(i));
     EXPECT_TRUE(equal(in[i], pattern(in[i].size(), i))) << i;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(TcpTransport, LargeAndSmall, ::testing::Values(1, 2, 5));
 
 TEST(TcpTransport, CreditsOfOneChannelDoNotServeTheOther) {
   Pipeline pipeline(3);
