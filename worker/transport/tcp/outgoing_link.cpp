@@ -155,7 +155,7 @@ void OutgoingLink::start_messages() {
   const auto now = steady_clock::now();
   while (!queue_.empty() && started_ < granted_) {
     Message& message = queue_.front();
-    const auto connections = connection_count_.of_next(message.bytes, steady_clock::now());
+    const auto connections = connection_count_.of_next(message.bytes, now);
     if (!connections) break;
     if (*connections > 1 && message.bytes > kPartBytes) {
       striped_.push_back({.sequence = started_,
