@@ -46,9 +46,11 @@ int Rendezvous::connections_of(const LinkEnd& end) const {
   return options_.connections == 0 ? kAutomaticConnections : options_.connections;
 }
 
-// The connections of a link share its buffer, so that no more than before waits in the kernel.
+// The connections of a link share its buffer, so that no more than before waits in the kernel. Where
+// the number is chosen by measuring, one has to carry all at first.
 int Rendezvous::send_buffer_of(const Slot& slot) const {
   if (options_.send_buffer_bytes <= 0) return 0;
+  if (options_.connections == 0) return options_.send_buffer_bytes;
   const int share = options_.send_buffer_bytes / static_cast<int>(slot.sockets.size());
   return std::max(share, std::min(kLeastSendBuffer, options_.send_buffer_bytes));
 }
