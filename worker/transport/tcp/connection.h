@@ -36,6 +36,7 @@ struct Joined {
 struct LinkContext {
   GenerationId generation;
   std::chrono::nanoseconds dead_after{0};
+  int send_buffer_bytes = 0;  // of a link on a short path; 0: the kernel's own
   boost::asio::io_context& context;
   SocketWatch& watch;
   // While it is true, the engine thread waits for the sockets, and the io thread leaves them alone.
@@ -74,7 +75,7 @@ class Connection {
   FrameHeader header(FrameType type, std::uint64_t sequence, std::uint64_t length = 0) const;
   FrameWriter& writer() { return writer_; }
   bool ended() const { return closed_ || lost_; }
-  std::optional<std::chrono::nanoseconds> round_trip() const { return socket_.round_trip(); }
+  DataSocket& socket() { return socket_; }
   // Bytes that have arrived and are not read.
   std::size_t unread() const { return socket_.unread(); }
 

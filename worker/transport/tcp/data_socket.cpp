@@ -40,6 +40,18 @@ Result<std::size_t> DataSocket::write(std::span<iovec> parts) {
   return outcome(::sendmsg(descriptor_, &message, MSG_DONTWAIT | MSG_NOSIGNAL));
 }
 
+void DataSocket::set_send_buffer(int bytes) {
+  constexpr int kUnsent = 128 * 1024;
+  ::setsockopt(descriptor_, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+  int given = 0;  // twice what was asked for, for the kernel's own records
+  socklen_t size = sizeof given;
+  if (::getsockopt(descriptor_, SOL_SOCKET, SO_SNDBUF, &given, &size) != 0) return;
+  if (given / 2 >= bytes) return;
+  const int unlocked = 0;
+  ::setsockopt(descriptor_, SOL_SOCKET, SO_BUF_LOCK, &unlocked, sizeof unlocked);  // Linux 5.14
+  ::setsockopt(descriptor_, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsent, sizeof kUnsent);
+}
+
 bool DataSocket::await_room(std::chrono::microseconds limit) const {
   pollfd one{.fd = descriptor_, .events = POLLOUT, .revents = 0};
   const timespec time{.tv_sec = 0, .tv_nsec = std::chrono::nanoseconds(limit).count()};

@@ -27,6 +27,9 @@ class DataSocket {
   Result<std::size_t> read(std::span<std::byte> to, std::span<std::byte> more = {});
   // Returns the number of written bytes; 0 = no room. kUnavailable: broken.
   Result<std::size_t> write(std::span<iovec> parts);
+  // Bytes that it may hold in the kernel. More than the machine allows: as many as the kernel
+  // itself chooses, of which few wait unsent.
+  void set_send_buffer(int bytes);
   // Waits for room. Returns false if there is none within that time.
   bool await_room(std::chrono::microseconds limit) const;
   std::size_t unread() const;  // bytes that have arrived

@@ -56,6 +56,7 @@ void Links::add(Joined joined) {
   const std::size_t channel = index_of(end.channel);
   const LinkContext link_context{.generation = {generation_.revision, generation_.incarnation},
                                  .dead_after = options_.dead_after,
+                                 .send_buffer_bytes = options_.send_buffer_bytes,
                                  .context = context_,
                                  .watch = *watch_,
                                  .engine_drives = engine_drives_,

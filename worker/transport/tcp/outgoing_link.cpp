@@ -2,10 +2,12 @@
 #include "worker/transport/tcp/outgoing_link.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "worker/base/log.h"
 #include "worker/base/units.h"
+#include "worker/transport/tcp/send_buffer.h"
 
 namespace weir::transport::tcp {
 namespace {
@@ -21,6 +23,7 @@ constexpr std::size_t kWrittenAtOnce = 65'536 + 1024;
 constexpr std::size_t kManyInFlight = 8;
 constexpr std::size_t kSmall = 1024;
 constexpr std::size_t kMuchInFlight = 128 * 1024;
+constexpr int kSameBuffer = 4;  // a fourth more or less is not worth a change
 constexpr int kQuickPings = 4;  // so that a round trip time is known before the first step ends
 // A peer that grants more credits than this is broken.
 constexpr std::uint64_t kMostCreditsAhead = 1U << 20U;
@@ -36,7 +39,11 @@ OutgoingLink::OutgoingLink(Joined joined, const LinkContext& link_context,
     : end_(joined.end),
       peer_(joined.peer),
       connections_(make_connections(mutex_, std::move(joined), link_context, pacer)),
-      connection_count_(static_cast<int>(connections_.size()), automatic_connections) {
+      connection_count_(static_cast<int>(connections_.size()), automatic_connections),
+      least_buffer_(link_context.send_buffer_bytes),
+      buffer_(automatic_connections
+                  ? least_buffer_
+                  : share_of_buffer(least_buffer_, static_cast<int>(connections_.size()))) {
   counters_.connections = connection_count_.in_use();
 }
 
@@ -59,8 +66,9 @@ void OutgoingLink::start(Callbacks callbacks) {
          .failed = [this](const std::string& reason) { callbacks_.failed(reason); }});
   }
   // The kernel's, of the handshake: a link that is always busy has none without data.
-  if (const auto first = connections_.back()->round_trip()) {
+  if (const auto first = connections_.back()->socket().round_trip()) {
     connection_count_.round_trip(*first, false);
+    first_round_trip_ = to_seconds(*first);
   }
   ping(true);
   main().writer().flush();
@@ -312,6 +320,26 @@ void OutgoingLink::ponged(std::uint64_t sequence) {
   if (++quick_pings_ < kQuickPings) ping(true);
 }
 
+// Gives the connections in use what the path needs.
+void OutgoingLink::size_buffers() {
+  if (least_buffer_ <= 0) return;
+  const std::int64_t bytes = counters_.bytes - sized_bytes_;
+  const double busy = to_seconds(counters_.busy - sized_busy_);
+  if (busy <= 0) return;
+  sized_bytes_ = counters_.bytes;
+  sized_busy_ = counters_.busy;
+  const double idle = round_trips_.smallest_seconds();
+  const double round_trip = idle > 0 ? std::min(idle, first_round_trip_) : first_round_trip_;
+  const int in_use = connection_count_.in_use();
+  const int wanted = share_of_buffer(
+      send_buffer_bytes(static_cast<double>(bytes) / busy, round_trip, least_buffer_), in_use);
+  if (std::abs(wanted - buffer_) <= buffer_ / kSameBuffer) return;
+  buffer_ = wanted;
+  for (int i = 0; i < in_use; ++i) {
+    connections_[static_cast<std::size_t>(i)]->socket().set_send_buffer(wanted);
+  }
+}
+
 void OutgoingLink::heartbeat(Time now, bool own_pause) {
   const std::lock_guard lock(mutex_);
   for (const auto& connection : connections_) {
@@ -327,6 +355,7 @@ void OutgoingLink::heartbeat(Time now, bool own_pause) {
     }
     connection->writer().flush();
   }
+  size_buffers();
 }
 
 LinkCounters OutgoingLink::counters() const {

@@ -74,6 +74,7 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   void ping_spare();
   void spare_ponged();
   void count_connections(const Arrival& arrival);
+  void size_buffers();
   Result<std::span<std::byte>> begin(const Connection& connection, const FrameHeader& header);
   Status complete(const Connection& connection, const FrameHeader& header);
   Status credited(std::uint64_t granted);
@@ -98,6 +99,11 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   ConnectionCount connection_count_;
   std::optional<Time> spare_ping_;  // sent and not answered, on the last connection
   bool spare_beside_data_ = false;
+  const int least_buffer_;
+  int buffer_;                    // of each connection in use
+  double first_round_trip_ = 0;   // by the kernel, of the handshake; 0 = unknown
+  std::int64_t sized_bytes_ = 0;  // counted when buffers were looked at the last time
+  std::chrono::nanoseconds sized_busy_{0};
   std::size_t bytes_in_flight_ = 0;
   std::uint64_t started_ = 0;
   std::uint64_t acknowledged_ = 0;

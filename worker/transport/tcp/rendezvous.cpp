@@ -3,14 +3,12 @@
 
 #include <algorithm>
 
+#include "worker/transport/tcp/send_buffer.h"
 #include "worker/wire/socket_options.h"
 
 namespace weir::transport::tcp {
 namespace {
 
-// One of several connections. Less than a segment of the loopback device makes senders wait for
-// delayed acknowledgements.
-constexpr int kLeastSendBuffer = 64 * 1024;
 constexpr int kAutomaticConnections = 9;  // one of them carries only pings
 
 }  // namespace
@@ -46,13 +44,12 @@ int Rendezvous::connections_of(const LinkEnd& end) const {
   return options_.connections == 0 ? kAutomaticConnections : options_.connections;
 }
 
-// The connections of a link share its buffer, so that no more than before waits in the kernel. Where
-// the number is chosen by measuring, one has to carry all at first.
+// The connections of a link share its buffer, so that no more than before waits in the kernel.
+// Where the number is chosen by measuring, one has to carry all at first.
 int Rendezvous::send_buffer_of(const Slot& slot) const {
   if (options_.send_buffer_bytes <= 0) return 0;
   if (options_.connections == 0) return options_.send_buffer_bytes;
-  const int share = options_.send_buffer_bytes / static_cast<int>(slot.sockets.size());
-  return std::max(share, std::min(kLeastSendBuffer, options_.send_buffer_bytes));
+  return share_of_buffer(options_.send_buffer_bytes, static_cast<int>(slot.sockets.size()));
 }
 
 bool Rendezvous::Slot::complete() const {
