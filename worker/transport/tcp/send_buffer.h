@@ -12,7 +12,7 @@ namespace weir::transport::tcp {
 // delayed acknowledgements.
 constexpr int kLeastSendBuffer = 64 * 1024;
 
-// Of each of the connections that share a link's buffer.
+// The part of one of the connections that share the buffer of a link.
 constexpr int share_of_buffer(int bytes, int connections) {
   return std::max(bytes / connections, std::min(kLeastSendBuffer, bytes));
 }
