@@ -288,7 +288,7 @@ TEST(Averages, GoOnWithoutAReplicaWhoseRankIsKilledAtAnyMoment) {
 // The others end without it, and what is left of it ends with them.
 TEST(Averages, EndWithoutAReplicaThatDoesNotComeBack) {
   const TempDir folder;
-  constexpr int kSteps = 4000;  // most of them without the replica
+  constexpr int kSteps = 1500;  // most of them without the replica
   auto common = small(kSteps);
   common.insert(common.end(), {"--checkpoint-dir=" + (folder.path() / "saved").string(),
                                "--checkpoint-interval=500"});
@@ -301,7 +301,7 @@ TEST(Averages, EndWithoutAReplicaThatDoesNotComeBack) {
     EXPECT_EQ(codes[static_cast<std::size_t>(worker)], 0) << workers[worker].errors();
   }
   EXPECT_EQ(last_step(workers, {0, 2}), kSteps - 1);
-  EXPECT_TRUE(workers[0].says("checkpoint of step 4000 is complete")) << workers[0].errors();
+  EXPECT_TRUE(workers[0].says("checkpoint of step 1500 is complete")) << workers[0].errors();
   EXPECT_EQ(workers[0].errors().find("broken"), std::string::npos) << workers[0].errors();
 }
 

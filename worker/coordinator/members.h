@@ -67,4 +67,10 @@ class Members {
   std::uint64_t version_ = 0;
 };
 
+// The rank says "too late" of a step that it has not passed: its generation has just broken, and it
+// says so itself once it has waited for a plan. Each further order would get this answer at once.
+inline bool does_not_train(const protocol::Saved& saved) {
+  return saved.late && saved.at <= saved.step;
+}
+
 }  // namespace weir::coordinator

@@ -197,6 +197,7 @@ SaveRounds::Effects SaveRounds::on_saved(int index, const protocol::Saved& saved
     if (useless) remove({.complete = {}, .unfinished = {saved.step}}, effects);
     return effects;
   }
+  if (does_not_train(saved)) return effects;
   if (saved.late) {
     reached_ = std::max(reached_, saved.at);
     ahead_ = std::min(2 * ahead_, kFurthestSave);

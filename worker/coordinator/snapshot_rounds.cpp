@@ -123,6 +123,7 @@ SnapshotRounds::Effects SnapshotRounds::on_saved(int index, const protocol::Save
   Effects effects;
   if (!round_ || round_->step != saved.step || !round_->waiting.contains(index)) return effects;
   if (saved.copy != round_->copying) return effects;
+  if (does_not_train(saved)) return effects;
   if (saved.late) {
     reached_ = std::max(reached_, saved.at);
     ahead_ = std::min(2 * ahead_, kFurthestAhead);

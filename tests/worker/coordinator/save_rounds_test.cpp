@@ -186,6 +186,22 @@ TEST(SaveRounds, LookFurtherAheadWhenAnOrderCameTooLate) {
   EXPECT_THAT(rounds.warnings, IsEmpty());
 }
 
+// Its generation has just broken, and it tells so only after it has waited for a plan.
+TEST(SaveRounds, AskARankThatDoesNotTrainOnlyOnce) {
+  Rounds rounds;
+  ASSERT_EQ(rounds.ordered(), Steps{10});
+  rounds.answer(1, {.step = 10, .late = true, .at = 7});
+  rounds.stand_at(7);
+  EXPECT_EQ(rounds.ordered(), Steps{});
+  rounds.broken = true;
+  rounds.advance();
+  rounds.broken = false;
+  rounds.stand_at(7);
+  EXPECT_EQ(rounds.ordered(), Steps{10}) << "of the next generation";
+  rounds.complete(10);
+  EXPECT_EQ(rounds.saves.newest(), 10);
+}
+
 TEST(SaveRounds, SaveTheLastStep) {
   Rounds rounds({.period = 1h});
   rounds.stand_at(kTotal - 2);

@@ -107,6 +107,17 @@ TEST(SnapshotRounds, LieFurtherAheadAfterALateOne) {
   EXPECT_THAT(job.warnings, IsEmpty());
 }
 
+TEST(SnapshotRounds, AskARankThatDoesNotTrainOnlyOnce) {
+  Rounds job;
+  job.answer(0, {.step = 10, .late = true, .at = 7});
+  EXPECT_THAT(job.ordered, ElementsAre(10));
+  job.trains = false;
+  job.advance();
+  job.trains = true;
+  job.advance();
+  EXPECT_THAT(job.ordered, ElementsAre(10, 10)) << "of the next generation";
+}
+
 TEST(SnapshotRounds, CostOnePercentOfTheTimeAtMost) {
   Rounds job(NeighborCopies::kOff);
   for (int i = 0; i < 3; ++i) {
