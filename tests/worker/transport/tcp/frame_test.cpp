@@ -9,6 +9,7 @@
 #include "worker/base/digest.h"
 #include "worker/base/random.h"
 #include "worker/transport/tcp/place.h"
+#include "worker/transport/tcp/tcp_transport.h"
 #include "worker/wire/little_endian.h"
 
 namespace weir::transport::tcp {
