@@ -76,8 +76,6 @@ class Connection {
   FrameWriter& writer() { return writer_; }
   bool ended() const { return closed_ || lost_; }
   DataSocket& socket() { return socket_; }
-  // Bytes that have arrived and are not read.
-  std::size_t unread() const { return socket_.unread(); }
 
   // Fails the connection if the peer has been silent for too long.
   void check_alive(Time now);

@@ -126,7 +126,8 @@ Result<std::span<std::byte>> IncomingLink::begin_part(const Connection& connecti
     slot.begun = true;
     slot.parts.resize(parts);
     for (const auto& other : connections_) {
-      if (other.get() != &connection) slot.elsewhere += static_cast<std::int64_t>(other->unread());
+      if (other.get() != &connection)
+        slot.elsewhere += static_cast<std::int64_t>(other->socket().unread());
     }
   }
   if (slot.parts[header.part]) return error("came twice");

@@ -201,12 +201,15 @@ void OutgoingLink::spare_ponged() {
   }
 }
 
-void OutgoingLink::count_connections(const Arrival& arrival) {
-  connection_count_.arrived(arrival, steady_clock::now());
+void OutgoingLink::count(const Arrival& arrival, Time now) {
+  connection_count_.arrived(arrival, now);
+  {
+    const std::lock_guard lock(counters_mutex_);
+    count_transfer(counters_, arrival.counted_bytes, arrival.busy);
+    counters_.connections = connection_count_.in_use();
+    counters_.connection_probes = connection_count_.probes();
+  }
   const auto change = connection_count_.take_change();
-  const std::lock_guard lock(counters_mutex_);
-  counters_.connections = connection_count_.in_use();
-  counters_.connection_probes = connection_count_.probes();
   if (!change) return;
   log_info("transport", "another number of connections carries a link",
            {{"peer", name_of(peer_)},
@@ -285,17 +288,14 @@ Status OutgoingLink::acknowledged(std::uint64_t sequence) {
   if (arrival->counted_bytes != 0 && arrival->counted_bytes != bytes) {
     return receiver_error("acknowledgement counts other bytes than were sent");
   }
-  count_connections(*arrival);
+  const Time now = steady_clock::now();
+  count(*arrival, now);
   bytes_in_flight_ -= in_flight_.front().bytes;
   const Time started = in_flight_.front().started;
   in_flight_.pop_front();
   ++acknowledged_;
-  {
-    const std::lock_guard lock(counters_mutex_);
-    count_transfer(counters_, arrival->counted_bytes, arrival->busy);
-  }
   start_messages();  // one may have waited for this
-  callbacks_.sent(sequence, {.begin = started, .end = steady_clock::now()});
+  callbacks_.sent(sequence, {.begin = started, .end = now});
   return Unit{};
 }
 

@@ -73,7 +73,7 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   void draw(std::size_t index);
   void ping_spare();
   void spare_ponged();
-  void count_connections(const Arrival& arrival);
+  void count(const Arrival& arrival, Time now);
   void size_buffers();
   Result<std::span<std::byte>> begin(const Connection& connection, const FrameHeader& header);
   Status complete(const Connection& connection, const FrameHeader& header);
