@@ -265,6 +265,7 @@ def learning_row():
 
 def recovery_row():
     none = "This job saves no checkpoint."
+    copies = "The workers of this job keep no copies."
     saved = f"and on () (sum({increase('weir_checkpoint_seconds_count')}) > 0)"
     return (
         stat("Steps since a checkpoint", "Done again if the state of a stage is lost with all its workers.",
@@ -282,8 +283,13 @@ def recovery_row():
         stat("Steps done again", "Steps that were complete and had to be done again after restarts in this time. 0 while another replica holds what "
                                  "a lost worker held.",
              [target(f"max({increase('weir_job_lost_steps_total')})", "steps", instant=True)], 4, decimals=0, noValue="the operator does not tell"),
-        events("Restarts by cause", "Only causes that happened.", of("weir_job_restarts_total"), "reason", "reason", 24, 7,
+        events("Restarts by cause", "Only causes that happened.", of("weir_job_restarts_total"), "reason", "reason", 12, 7,
                noValue="Nothing restarted in this time."),
+        lines("Standing still for copies", "Part of their time that workers copy their state into memory, from where training goes on after a loss: the "
+                                           "most of any worker.", [target(f"max({rate('weir_recovery_copy_wait_seconds_total')})", "most")], 6, 7,
+              "percentunit", min=0, noValue=copies),
+        lines("Memory of copies", "Of a worker's own state and of a neighbor's: the most of any worker.",
+              [target(f"max({of('weir_recovery_host_bytes')})", "most")], 6, 7, "bytes", min=0, noValue=copies),
     )
 
 

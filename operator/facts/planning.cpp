@@ -8,12 +8,14 @@
 #include "operator/facts/node_bandwidth.h"
 #include "operator/planner/model/profile_json.h"
 #include "worker/schedule/families.h"
+#include "worker/schedule/neighbors.h"
 
 namespace weir::facts {
 namespace {
 
 // So many slow nodes are left out one after another, then all at once.
 constexpr std::size_t kTriedWithout = 3;
+constexpr const char* kHostDevice = "cpu";  // classes "cpu" and "cpu-<threads>"
 
 const Worker* worker_of_pod(const Facts& facts, const std::string& uid) {
   const auto found = std::ranges::find(facts.workers, uid, &Worker::pod_uid);
@@ -135,7 +137,8 @@ std::vector<int> even_shares(int micro_batches, int replicas) {
   return shares;
 }
 
-std::optional<planner::Model> model_of(const Facts& facts, std::string& why_not) {
+std::optional<planner::Model> model_of(const Facts& facts, std::string& why_not,
+                                       bool count_copies) {
   const bool from_config_map = facts.spec.profile.source == api::ProfileSource::kConfigMap;
   const std::string where = from_config_map ? "ConfigMap " + facts.spec.profile.config_map +
                                                   ", key " + facts.spec.profile.key
@@ -159,7 +162,56 @@ std::optional<planner::Model> model_of(const Facts& facts, std::string& why_not)
               std::to_string(layers);
     return std::nullopt;
   }
+  if (count_copies && needs_copies(facts)) return with_copies(std::move(*model));
   return std::move(*model);
+}
+
+bool needs_copies(const Facts& facts) {
+  const api::JobSpec& spec = facts.spec;
+  if (spec.neighbor_copies != api::NeighborCopies::kOn || spec.max_lost_steps == 0 ||
+      spec.restart_scope != api::RestartScope::kWorker || facts.planned_replicas > 1 ||
+      facts.members == nullptr || facts.members->members.size() < 2) {
+    return false;
+  }
+  return std::ranges::any_of(facts.members->members, [](const protocol::Member& member) {
+    return !member.ranks.empty() && member.ranks.front().device.starts_with(kHostDevice);
+  });
+}
+
+planner::Model with_copies(planner::Model model) {
+  constexpr int kCopies = schedule::kSnapshotCopies + schedule::kNeighborCopies;
+  // The bytes of frozen parameters may include those of a save.
+  const bool saves = model.state_factor >= schedule::kStateFactor + schedule::kCopyFactor;
+  for (planner::Layer& layer : model.layers) {
+    layer.frozen_bytes += kCopies * (saves ? layer.frozen_bytes / 2 : layer.frozen_bytes);
+  }
+  model.state_factor += kCopies * schedule::kCopyFactor;
+  return model;
+}
+
+std::string lack_for_copies(const planner::PlanReport& report, const planner::Model& model) {
+  const planner::Model counted = with_copies(model);
+  std::int64_t most = 0;
+  std::string text;
+  for (std::size_t stage = 0; stage < report.memory.size(); ++stage) {
+    std::int64_t need = 0;
+    for (const int layer : report.stages[stage].nodes) {
+      const auto held = [layer](const planner::Model& one) {
+        const planner::Layer& of = one.layers[static_cast<std::size_t>(layer)];
+        return planner::state_bytes(one.state_factor, of.parameter_bytes, of.frozen_bytes);
+      };
+      need += held(counted) - held(model);
+    }
+    const planner::StageMemoryReport& memory = report.memory[stage];
+    const std::int64_t free = memory.limit_bytes - memory.total_bytes;
+    if (memory.limit_bytes == 0 || need - free <= most) continue;
+    most = need - free;
+    const auto rank =
+        std::ranges::find(report.plan.ranks, static_cast<int>(stage), &schedule::RankPlace::stage);
+    text = (rank == report.plan.ranks.end() ? "" : rank->pod + ": ") +
+           schedule::no_room_for_copies(need, free);
+  }
+  return text;
 }
 
 Result<planner::PlanReport> plan_for_members(const Facts& facts, const planner::Model& model) {

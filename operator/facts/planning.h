@@ -24,7 +24,17 @@ int least_share(const schedule::Plan& plan);  // fewest micro-batches of a repli
 std::vector<int> even_shares(int micro_batches, int replicas);
 
 // The model of the profile that the spec names; nothing if there is none, then `why_not` says why.
-std::optional<planner::Model> model_of(const Facts& facts, std::string& why_not);
+// count_copies: where copies are needed, its state includes them.
+std::optional<planner::Model> model_of(const Facts& facts, std::string& why_not,
+                                       bool count_copies = true);
+// Whether plans need memory for copies, too (recovery.neighborCopies On), in that of the devices.
+bool needs_copies(const Facts& facts);
+// The same model with the memory of a stage's snapshots, and of as large a neighbor's copies. The
+// workers refuse a plan that lacks memory because the neighbor's are larger.
+planner::Model with_copies(planner::Model model);
+// By how much the stage that lacks most has too little memory for copies; made for a plan without
+// them. "" = all have enough.
+std::string lack_for_copies(const planner::PlanReport& report, const planner::Model& model);
 // The members and the links as they were measured last.
 planner::Cluster cluster_of(const Facts& facts);
 // Clusters to plan for: with all remembered links, then without slow nodes, because the planner

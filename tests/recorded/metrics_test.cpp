@@ -101,6 +101,8 @@ engine::Statistics statistics() {
   engine::Statistics all = recorder.read();
   all.copied_bytes = 900;
   all.copy_step = 7;
+  all.snapshot_bytes = 2700;
+  all.snapshot_wait_seconds = 0.125;
   return all;
 }
 

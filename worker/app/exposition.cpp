@@ -131,6 +131,12 @@ void add_process(Builder& out, const WorkerLabels& labels, const Statistics& s) 
     out.counter("weir_recovery_copy_bytes_total",
                 "bytes of a neighbor's state that this worker has fetched",
                 static_cast<double>(s.copied_bytes));
+    out.counter("weir_recovery_copy_wait_seconds_total",
+                "time that training stood still for copies of this worker's state",
+                s.snapshot_wait_seconds);
+    out.gauge("weir_recovery_host_bytes",
+              "memory of the copies that this worker keeps, all of them",
+              static_cast<double>(s.snapshot_bytes));
   }
   if (s.copy_step >= 0) {
     out.gauge("weir_recovery_copy_step", "newest copy of a neighbor's state that this worker keeps",

@@ -15,6 +15,12 @@ namespace {
 
 constexpr const char* kSnapshots = "snapshots";  // in the log
 
+std::int64_t bytes_of(const std::vector<checkpoint::FileEntry>& files) {
+  std::int64_t bytes = 0;
+  for (const checkpoint::FileEntry& file : files) bytes += file.bytes;
+  return bytes;
+}
+
 }  // namespace
 
 SnapshotShelf::SnapshotShelf(std::string folder, std::string owner, const stage::Model& model,
@@ -51,7 +57,8 @@ void SnapshotShelf::find(const std::string& refusal) {
     }
     steps.push_back(one.step);
     const int last = one.first_layer + static_cast<int>(one.files.size()) - 1;
-    kept_.push_back({.step = one.step, .layers = {one.first_layer, last}});
+    kept_.push_back(
+        {.step = one.step, .layers = {one.first_layer, last}, .bytes = bytes_of(one.files)});
     log_info(kSnapshots, "found", {{"step", one.step}, {"folder", folder_}});
   }
   const Status removed = checkpoint::remove_others(disk_, folder_, steps, -1);
@@ -89,6 +96,7 @@ void SnapshotShelf::give_up() {
 
 Status SnapshotShelf::keep(Kept snapshot, std::vector<checkpoint::FileEntry> files,
                            const std::function<void()>& then) {
+  snapshot.bytes = bytes_of(files);
   const checkpoint::Manifest manifest{.step = snapshot.step,
                                       .job = owner_,
                                       .model = model_.options.name,

@@ -24,6 +24,7 @@ class SnapshotShelf {
   struct Kept {
     std::int64_t step = 0;
     schedule::LayerRange layers;
+    std::int64_t bytes = 0;  // of its files; keep() counts them
   };
 
   // owner: the job and the pod; settings: of this run. The model outlives this object.

@@ -156,10 +156,12 @@ void Snapshots::take(stage::Stage& stage, schedule::LayerRange layers, std::int6
   if (!copied) return failed(copied.error().message);
   auto images = std::make_shared<std::vector<checkpoint::LayerImage>>(*std::move(copied));
   own_.begin(step);
+  const double copy_seconds = to_seconds(SystemClock().now() - since);
+  waited_seconds_ += copy_seconds;
   const Order order{.step = step,
                     .layers = layers,
                     .since = since,
-                    .copy_seconds = to_seconds(SystemClock().now() - since),
+                    .copy_seconds = copy_seconds,
                     .beside = !stage.device().is_host(),
                     .key = key_of(step)};
   const bool posted = writer_.post([this, images, order] {
@@ -301,6 +303,14 @@ Status Snapshots::fetch(const CopyOrder& order) {
 std::int64_t Snapshots::copy_step() const {
   const auto kept = copies_.kept();
   return kept.empty() ? -1 : kept.back().step;
+}
+
+std::int64_t Snapshots::host_bytes() const {
+  std::int64_t bytes = 0;
+  for (const SnapshotShelf* const shelf : {&own_, &copies_}) {
+    for (const SnapshotShelf::Kept& one : shelf->kept()) bytes += one.bytes;
+  }
+  return bytes;
 }
 
 void Snapshots::remove(const std::vector<std::int64_t>& steps) {

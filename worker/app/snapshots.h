@@ -49,6 +49,10 @@ class Snapshots final : public engine::Snapshots {
   // thread.
   std::int64_t copied_bytes() const { return copied_bytes_; }
   std::int64_t copy_step() const;
+  // Memory of the snapshots and copies that are kept. Any thread.
+  std::int64_t host_bytes() const;
+  // For how long the engine has copied state into snapshots. Any thread.
+  double waited_seconds() const { return waited_seconds_; }
 
   void take(stage::Stage& stage, schedule::LayerRange layers, std::int64_t step) override;
   void copy(const protocol::Save& order, bool beside) override;
@@ -104,6 +108,7 @@ class Snapshots final : public engine::Snapshots {
   std::stop_source stop_copy_;  // engine thread
   std::int64_t own_bytes_ = 0;  // of the last snapshot; engine thread
   std::atomic<std::int64_t> copied_bytes_{0};
+  std::atomic<double> waited_seconds_{0};
   std::mutex offer_mutex_;  // guards the three below
   bool closed_ = false;     // nothing is offered any more
   std::int64_t offered_step_ = -1;

@@ -178,7 +178,8 @@ engine::Options engine_options(const State& state) {
           .diverged_after = o.diverged_after,
           .grad_clip = o.grad_clip,
           .validation = {.interval = o.validation_interval, .samples = o.validation_samples},
-          .saves = o.saves()};
+          .saves = o.saves(),
+          .needs_copies = o.recovery_copies == coordinator::NeighborCopies::kOn};
 }
 
 Result<std::unique_ptr<stage::Stage>> build_stage(State& state, int first, int last,
@@ -409,6 +410,8 @@ Outcome make_engine(State& state) {
     if (snapshots != nullptr) {
       statistics.copied_bytes = snapshots->copied_bytes();
       statistics.copy_step = snapshots->copy_step();
+      statistics.snapshot_bytes = snapshots->host_bytes();
+      statistics.snapshot_wait_seconds = snapshots->waited_seconds();
     }
     return worker_families(labels, statistics, engine->links(), device->memory_free_bytes(),
                            dropped->load());

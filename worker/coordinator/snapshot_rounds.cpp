@@ -51,7 +51,7 @@ SnapshotRounds::Effects SnapshotRounds::advance(const schedule::Plan* plan, cons
     return effects;
   }
   if (!std::exchange(settled_, true)) {
-    neighbors_ = neighbors(*plan);
+    neighbors_ = schedule::neighbors(*plan);
     settle(*plan, members, effects);
   }
   if (!round_) {

@@ -17,8 +17,8 @@
 #include "worker/base/clock.h"
 #include "worker/coordinator/checkpoints.h"
 #include "worker/coordinator/members.h"
-#include "worker/coordinator/neighbors.h"
 #include "worker/coordinator/startup.h"
+#include "worker/schedule/neighbors.h"
 #include "worker/schedule/plan.h"
 
 namespace weir::coordinator {
@@ -75,7 +75,7 @@ class SnapshotRounds {
   // Since the generation began.
   bool settled_ = false;
   bool told_ = false;  // that a set is whole
-  Neighbors neighbors_;
+  schedule::Neighbors neighbors_;
   int failed_copies_ = 0;  // in a row
   std::string no_copies_;  // why there are none for now
   std::string state_;

@@ -64,7 +64,10 @@ std::string Engine::on_prepare(const protocol::Prepare& prepare) {
   const schedule::Plan& plan = prepare.plan;
   std::vector<std::string> reasons =
       objections(plan, options_.identity, parts_.model,
-                 {.limit = parts_.device.memory_bytes(), .saves = copies_for_saves()});
+                 {.limit = parts_.device.memory_bytes(),
+                  .saves = copies_for_saves(),
+                  .copies = options_.needs_copies && parts_.snapshots != nullptr,
+                  .copies_room = room_beside_device()});
   if (generation_ && plan.revision < generation_->current.plan.revision) {
     reasons.push_back("revision: " + std::to_string(plan.revision) + " is older than " +
                       std::to_string(generation_->current.plan.revision) + " in force");

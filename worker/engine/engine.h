@@ -93,6 +93,7 @@ class Engine {
   // snapshots.cpp.
   // more: bytes besides the snapshots.
   std::string no_room_for_snapshots(std::int64_t more = 0) const;
+  std::int64_t room_beside_device() const;
   void on_save_of_snapshot(const protocol::Save& order);
   void copy_snapshot(const protocol::Save& order);
   void snapshot_if_due();

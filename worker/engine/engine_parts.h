@@ -43,7 +43,8 @@ struct Options {
   int diverged_after = 10;  // number of skipped steps in a row that ends training; 0 = never
   double grad_clip = 0;  // largest global norm of the gradients, equal on all ranks; 0 = no limit
   Validation validation;
-  bool saves = false;  // a coordinator orders checkpoints, including one of the last step
+  bool saves = false;         // a coordinator orders checkpoints, including one of the last step
+  bool needs_copies = false;  // plans without memory for snapshots and a neighbor's are refused
 };
 
 using Connect = std::function<Result<std::unique_ptr<transport::Communicator>>(

@@ -3,13 +3,24 @@
 
 #include <algorithm>
 
+#include "worker/base/text.h"
 #include "worker/engine/state_move.h"
+#include "worker/schedule/neighbors.h"
 
 namespace weir::engine {
 namespace {
 
 // The planner counts the bytes that a stage really holds.
 static_assert(schedule::kStateFactor == stage::kStateFactor);
+static_assert(schedule::kCopyFactor == stage::kSaveCopyFactor);
+
+std::int64_t copy_bytes(schedule::LayerRange layers, const stage::Model& model) {
+  std::int64_t bytes = 0;
+  for (int i = layers.first; i <= layers.last; ++i) {
+    bytes += stage::save_copy_bytes(model.layers[static_cast<std::size_t>(i)]);
+  }
+  return bytes;
+}
 
 // Bytes of the stage that a rank holds during a move; 0 if the stage is kept as it is.
 std::int64_t held_bytes(const schedule::Plan& plan, const schedule::RankPlace& place,
@@ -99,6 +110,18 @@ std::int64_t usable_bytes(std::int64_t limit) {
   return static_cast<std::int64_t>(static_cast<double>(limit) * (1 - kMemoryReserve));
 }
 
+std::int64_t copies_bytes(const schedule::Plan& plan, int stage, const stage::Model& model) {
+  const std::vector<int> keeper = schedule::neighbors(plan).keeper;
+  const auto own = static_cast<std::size_t>(stage);
+  std::int64_t bytes = schedule::kSnapshotCopies * copy_bytes(plan.stages[own], model);
+  const auto kept = std::ranges::find(keeper, stage) - keeper.begin();
+  if (kept < std::ssize(keeper)) {
+    const schedule::LayerRange layers = plan.stages[static_cast<std::size_t>(kept)];
+    bytes += schedule::kNeighborCopies * copy_bytes(layers, model);
+  }
+  return bytes;
+}
+
 std::vector<std::string> objections(const schedule::Plan& plan, const Identity& identity,
                                     const stage::Model& model, const Memory& memory) {
   std::vector<std::string> reasons =
@@ -128,6 +151,10 @@ std::vector<std::string> objections(const schedule::Plan& plan, const Identity& 
   if (need > limit) {
     reasons.push_back("caps: stage " + std::to_string(place->stage) + " needs " +
                       std::to_string(need) + " bytes, " + std::to_string(limit) + " are available");
+  } else if (memory.copies && plan.replica_count() == 1) {
+    const std::int64_t copies = copies_bytes(plan, place->stage, model);
+    const std::int64_t room = memory.copies_room < 0 ? limit - need : memory.copies_room;
+    if (copies > room) reasons.push_back(schedule::no_room_for_copies(copies, room));
   }
   return reasons;
 }

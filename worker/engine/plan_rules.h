@@ -34,7 +34,14 @@ std::int64_t usable_bytes(std::int64_t limit);  // the limit less the reserve
 struct Memory {
   std::int64_t limit = 0;
   bool saves = false;  // includes the copy of a save
+  // With one replica also snapshots and a neighbor's copies (recovery.neighborCopies On). They lie
+  // beside the stage, if `copies_room` < 0, else in so many bytes of host memory.
+  bool copies = false;
+  std::int64_t copies_room = -1;
 };
+// Bytes that the copies of this plan take in the memory of one stage's rank: its snapshots and, if
+// there are several stages, the copies of a neighbor's (worker/schedule/neighbors.h).
+std::int64_t copies_bytes(const schedule::Plan& plan, int stage, const stage::Model& model);
 std::vector<std::string> objections(const schedule::Plan& plan, const Identity& identity,
                                     const stage::Model& model, const Memory& memory);
 

@@ -10,9 +10,11 @@
 
 #include "worker/base/log.h"
 #include "worker/base/text.h"
+#include "worker/device/system_memory.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/generation.h"
 #include "worker/engine/state_move.h"
+#include "worker/schedule/neighbors.h"
 
 namespace weir::engine {
 
@@ -28,12 +30,24 @@ std::string Engine::no_room_for_snapshots(std::int64_t more) const {
   };
   const int others = copies_for_saves() ? 1 : 0;
   const std::int64_t without = bytes_with(others);
-  const std::int64_t copies = bytes_with(others + kSnapshotCopies) - without + more;
+  const std::int64_t copies = bytes_with(others + schedule::kSnapshotCopies) - without + more;
   const std::int64_t free =
       std::max<std::int64_t>(0, usable_bytes(parts_.device.memory_bytes()) - without);
   if (copies <= free) return "";
   return "snapshots need " + megabytes(copies) + ", " + megabytes(free) +
          " are free beside the stage";
+}
+
+// Host memory for snapshots, those included that are kept; -1 if the stage lies there, too.
+std::int64_t Engine::room_beside_device() const {
+  if (parts_.device.is_host() || parts_.snapshots == nullptr) return -1;
+  std::int64_t room = device::read_system_memory().free;
+  for (const protocol::Held& kept : parts_.snapshots->inventory().held) {
+    for (int layer = kept.first; layer <= kept.last; ++layer) {
+      room += stage::save_copy_bytes(parts_.model.layers[static_cast<std::size_t>(layer)]);
+    }
+  }
+  return room;
 }
 
 void Engine::on_save_of_snapshot(const protocol::Save& order) {
@@ -60,7 +74,7 @@ void Engine::copy_snapshot(const protocol::Save& order) {
   }
   std::int64_t bytes = 0;
   for (const protocol::SavedFile& file : order.copy->files) bytes += file.bytes;
-  answer.error = no_room_for_snapshots(kNeighborCopies * bytes);
+  answer.error = no_room_for_snapshots(schedule::kNeighborCopies * bytes);
   answer.trouble = protocol::SaveTrouble::kFull;
   if (!answer.error.empty()) return mailbox_.tell(answer);
   parts_.snapshots->copy(order, !parts_.device.is_host());

@@ -16,12 +16,6 @@
 
 namespace weir::engine {
 
-// Host memory that snapshots take beside a stage, as copies of its values and moments: the last
-// one, the next one, and the copy from which that is written.
-inline constexpr int kSnapshotCopies = 3;
-// Copies of a neighbor's: the last one and the next one, which is written as it comes.
-inline constexpr int kNeighborCopies = 2;
-
 // Layers in host memory, for other ranks to fetch.
 struct StoredLayers {
   std::vector<transport::LayerMemory> memory;

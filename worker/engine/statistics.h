@@ -135,6 +135,10 @@ struct Statistics {
   std::int64_t checkpoint_failures = 0;  // failed saves of the job
   // The copies that this rank keeps for a neighbor, set by the worker. -1: none are kept.
   std::int64_t copied_bytes = -1, copy_step = -1;
+  // If they are kept: the host memory of those and of its own snapshots, and how long training has
+  // stood still for the copies that snapshots are made of.
+  std::int64_t snapshot_bytes = 0;
+  double snapshot_wait_seconds = 0;
 };
 
 // One step of a rank.

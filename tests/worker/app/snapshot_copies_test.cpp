@@ -125,12 +125,17 @@ TEST(SnapshotCopies, HoldTheStateAsAStageHoldsIt) {
   std::int64_t bytes = 0;
   for (const protocol::SavedFile& file : told.files) bytes += file.bytes;
   EXPECT_EQ(keeper->kept->copied_bytes(), bytes);
+  EXPECT_EQ(keeper->kept->host_bytes(), bytes);
+  EXPECT_EQ(of.kept->host_bytes(), bytes);
+  EXPECT_GT(of.kept->waited_seconds(), 0);
+  EXPECT_EQ(keeper->kept->waited_seconds(), 0) << "it took no snapshot";
   const auto stored = keeper->kept->copied(kFirst, 10);
   ASSERT_TRUE(stored) << stored.error().message;
   EXPECT_EQ(bytes_of(*stored), bytes_of(*of.stage));
 
   keeper.reset();  // its successor finds the copy
   Worker again(folder, "b", kSecond, 10);
+  EXPECT_EQ(again.kept->host_bytes(), bytes);
   EXPECT_EQ(bytes_of(*again.kept->copied(kFirst, 10)), bytes_of(*of.stage));
 }
 

@@ -3,12 +3,17 @@
 
 #include <string>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "worker/schedule/caps.h"
 
 namespace weir::engine {
 namespace plan_rules_test {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
 
 constexpr std::int64_t kPlenty = std::int64_t{1} << 40;
 
@@ -78,6 +83,37 @@ TEST(PlanRules, CountTheCopyThatASaveHolds) {
   EXPECT_TRUE(objections(two_stages(), first, four_layers(), {.limit = barely}).empty());
   EXPECT_EQ(objections(two_stages(), first, four_layers(), {.limit = barely, .saves = true}).size(),
             1U);
+}
+
+// With the copies of a neighbor of one layer, and of one of three.
+TEST(PlanRules, RefuseAPlanWithoutMemoryForTheCopiesThatItMustHave) {
+  schedule::Plan plan = two_stages();
+  plan.stages = {{0, 0}, {1, 3}};
+  EXPECT_EQ(copies_bytes(plan, 0, four_layers()), 3 * 3'000 + 2 * 9'000);
+  EXPECT_EQ(copies_bytes(plan, 1, four_layers()), 3 * 9'000 + 2 * 3'000);
+
+  const std::int64_t need =
+      schedule::memory_bytes(stage_memory(plan, 0, four_layers()), plan.schedule, 0);
+  const auto limit_for = [](std::int64_t bytes) {
+    return static_cast<std::int64_t>(static_cast<double>(bytes) / 0.9) + 2;
+  };
+  const auto refusals = [&](const schedule::Plan& of, const Memory& memory) {
+    return objections(of, {.pod = "a"}, four_layers(), memory);
+  };
+  EXPECT_THAT(refusals(plan, {.limit = limit_for(need + 27'000), .copies = true}), IsEmpty());
+  EXPECT_THAT(refusals(plan, {.limit = limit_for(need + 20'000), .copies = true}),
+              ElementsAre("copies need 0.03 MB, 0.02 MB are free; raise the memory limit, or set "
+                          "recovery.neighborCopies to Auto or Off"));
+  EXPECT_THAT(refusals(plan, {.limit = limit_for(need)}), IsEmpty());
+
+  // A device with memory of its own.
+  const std::int64_t enough = limit_for(need);
+  EXPECT_THAT(refusals(plan, {.limit = enough, .copies = true, .copies_room = 27'000}), IsEmpty());
+  EXPECT_THAT(refusals(plan, {.limit = enough, .copies = true, .copies_room = 26'999}), SizeIs(1));
+
+  plan.stages = {{0, 3}};
+  plan.ranks.resize(1);
+  EXPECT_EQ(copies_bytes(plan, 0, four_layers()), 3 * 12'000) << "nobody is its neighbor";
 }
 
 TEST(PlanRules, FindThePlaceByUidBeforeTheName) {

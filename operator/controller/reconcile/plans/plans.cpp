@@ -147,6 +147,16 @@ schedule::StateMove state_of_new_plan(const View& view, const facts::Facts& fact
   return recovers ? StateMove::kRecover : StateMove::kCheckpoint;
 }
 
+// Why there is no plan, if there is one without copies.
+std::string lack_of_copies(const View& view, const Draft& draft, const facts::Facts& facts) {
+  if (!facts::needs_copies(facts)) return "";
+  std::string why_not;
+  const auto model = model_of(facts, why_not, false);
+  if (!model) return "";
+  const auto report = plan_on_known_links(view, draft, facts, *model);
+  return report ? facts::lack_for_copies(*report, *model) : "";
+}
+
 void plan_from_scratch(const View& view, Draft& draft, Trigger trigger) {
   facts::Facts facts = facts_of(view, draft);
   facts.planned_replicas = view.wanted_replicas;
@@ -157,7 +167,9 @@ void plan_from_scratch(const View& view, Draft& draft, Trigger trigger) {
   }
   auto report = plan_on_known_links(view, draft, facts, *model);
   if (!report) {
-    return refuse_job(view, draft, "NoFeasiblePlan", report.error().message);
+    const std::string copies = lack_of_copies(view, draft, facts);
+    return refuse_job(view, draft, "NoFeasiblePlan",
+                      copies.empty() ? report.error().message : copies);
   }
   adaptation::Memory memory = std::move(draft.adaptation.memory);
   adaptation::forget_ranks(memory);

@@ -8,6 +8,7 @@
 namespace weir::reconcile::test {
 namespace deadlines_test {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST(Hang, RestartsTheWholeJobOnceAndCountsIt) {
@@ -251,6 +252,39 @@ TEST(ActiveDeadline, DoesNotCountTheTimeBeforeTheJobIsLetIn) {
     world.settle();
     EXPECT_EQ(world.condition("Failed").reason, "DeadlineExceeded");
   }
+}
+
+// Whether a job of four stages of one layer has a plan, and else why not.
+std::string plans_with(std::int64_t device_bytes, const std::string& copies,
+                       const std::string& device = "cpu-8", int replicas = 1) {
+  World world;
+  world.job.spec.neighbor_copies = copies;
+  world.job.spec.stages = 4;
+  world.job.spec.data_parallel = replicas;
+  world.job.spec.worker_groups[0].count = 4 * replicas;
+  world.device = device;
+  world.device_bytes = device_bytes;
+  world.run();
+  return world.plans.empty() ? world.condition("Accepted").message : "planned";
+}
+
+TEST(Planning, CountsTheMemoryOfCopiesWhereTheyMustBe) {
+  std::int64_t fits = 10'000'000, not_yet = 0;
+  while (fits - not_yet > 100) {
+    const std::int64_t bytes = (fits + not_yet) / 2;
+    (plans_with(bytes, "Auto") == "planned" ? fits : not_yet) = bytes;
+  }
+  ASSERT_LT(fits, 10'000'000);
+  const std::int64_t copies = 15 * 1'000 * 10 / 9;  // of the layer, with the reserve
+  EXPECT_EQ(plans_with(fits + copies + 100, "On"), "planned");
+  EXPECT_THAT(plans_with(fits + copies - 1000, "On"),
+              AllOf(HasSubstr("job-gpu-"),
+                    HasSubstr(": copies need 0.01 MB, 0.01 MB are free; raise the memory limit, or "
+                              "set recovery.neighborCopies to Auto or Off")));
+  EXPECT_EQ(plans_with(fits, "Off"), "planned");
+  EXPECT_EQ(plans_with(fits, "On", "H100"), "planned") << "copies lie beside the device's memory";
+  EXPECT_EQ(plans_with(fits, "On", "cpu", 2), "planned") << "replicas are each other's copies";
+  EXPECT_THAT(plans_with(not_yet, "On"), HasSubstr("no plan fits"));
 }
 
 TEST(Planning, AJobWithoutAFeasiblePlanFailsAndHoldsNothing) {

@@ -285,7 +285,7 @@ void World::workers_register() {
     member.worker_index = std::stoi(pod.meta.labels.at("weir.dev/worker-index"));
     member.ips = pod.ips;
     member.node = pod.node;
-    member.ranks = {{"A", 0}};
+    member.ranks = {{device, device_bytes}};
     member.plan_version = plan_version;
     view.body.members.push_back(member);
   }

@@ -58,6 +58,8 @@ class World {
   bool template_ok = true;
   bool graceful = false;  // deleted pods stay until kubelets_end()
   std::int64_t last_checkpoint = -1;
+  std::string device = "A";                         // class of all devices
+  std::int64_t device_bytes = 0;                    // 0: unknown
   bool splits = false;                              // the profile has times of split backwards
   int plan_version = protocol::kNewestPlanVersion;  // that the workers read
   bool throttles = false;  // this leader remembers when it wrote the status last

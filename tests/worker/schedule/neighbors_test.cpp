@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/coordinator/neighbors.h"
+#include "worker/schedule/neighbors.h"
 
 #include <algorithm>
 #include <numeric>
@@ -10,14 +10,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace weir::coordinator::test {
+namespace weir::schedule::test {
 namespace neighbors_test {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-schedule::Plan on(const std::vector<std::string>& nodes) {
-  schedule::Plan plan;
+Plan on(const std::vector<std::string>& nodes) {
+  Plan plan;
   plan.micro_batches = {4};
   for (int stage = 0; stage < static_cast<int>(nodes.size()); ++stage) {
     plan.stages.push_back({stage, stage});
@@ -77,4 +77,4 @@ TEST(Neighbors, AreOnAsFewCommonNodesAsAnyChoice) {
 }
 
 }  // namespace neighbors_test
-}  // namespace weir::coordinator::test
+}  // namespace weir::schedule::test

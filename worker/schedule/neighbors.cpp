@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/coordinator/neighbors.h"
+#include "worker/schedule/neighbors.h"
 
 #include <algorithm>
 #include <map>
@@ -7,7 +7,9 @@
 #include <string>
 #include <utility>
 
-namespace weir::coordinator {
+#include "worker/base/text.h"
+
+namespace weir::schedule {
 namespace {
 
 // Each keeps the copy of the one `distance` places before it in `order`, cyclic.
@@ -28,11 +30,11 @@ Neighbors shifted(const std::vector<std::string>& nodes, const std::vector<int>&
 
 }  // namespace
 
-Neighbors neighbors(const schedule::Plan& plan) {
+Neighbors neighbors(const Plan& plan) {
   const int stages = plan.stage_count();
   if (stages < 2) return {};
   std::vector<std::string> nodes(static_cast<std::size_t>(stages));
-  for (const schedule::RankPlace& rank : plan.ranks) {
+  for (const RankPlace& rank : plan.ranks) {
     nodes[static_cast<std::size_t>(rank.stage)] = rank.node;
   }
   std::vector<int> order(nodes.size());
@@ -56,4 +58,9 @@ Neighbors neighbors(const schedule::Plan& plan) {
   return by_node.on_same_node < best.on_same_node ? by_node : best;
 }
 
-}  // namespace weir::coordinator
+std::string no_room_for_copies(std::int64_t needed, std::int64_t free) {
+  return "copies need " + megabytes(needed) + ", " + megabytes(std::max<std::int64_t>(0, free)) +
+         " are free; raise the memory limit, or set recovery.neighborCopies to Auto or Off";
+}
+
+}  // namespace weir::schedule
