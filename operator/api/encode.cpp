@@ -10,6 +10,7 @@
 #include "operator/api/fit.h"
 #include "operator/api/json_write.h"
 #include "operator/api/names.h"
+#include "worker/base/digest.h"
 #include "worker/base/time_text.h"
 
 namespace weir::api {
@@ -85,6 +86,18 @@ std::string encode_plan_config_map(const PipelineJob& job, std::int64_t revision
                     {"metadata", owned_metadata(job, plan_config_map(job.meta.name, revision))},
                     {"immutable", true},
                     {"data", {{"plan.json", plan_json}}}});
+}
+
+std::string encode_trace_config_map(const PipelineJob& job, const TracePart& trace) {
+  json metadata = owned_metadata(job, trace_config_map(job.meta.name, trace.part));
+  metadata["labels"] = {{kReportOf, job.meta.name}};
+  metadata["annotations"] = {
+      {kTrace, trace.id},
+      {kTracePart, std::to_string(trace.part + 1) + "/" + std::to_string(trace.parts)}};
+  return dump_json({{"apiVersion", "v1"},
+                    {"kind", "ConfigMap"},
+                    {"metadata", std::move(metadata)},
+                    {"binaryData", {{kTraceKey, to_base64(trace.octets)}}}});
 }
 
 std::string encode_event(const PipelineJob& job, const Event& event, const std::string& name,

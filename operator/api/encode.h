@@ -57,6 +57,13 @@ std::string encode_control_config_map(const PipelineJob& job, const std::string&
                                       const std::string& ca_bundle_pem);
 std::string encode_plan_config_map(const PipelineJob& job, std::int64_t revision,
                                    const std::string& plan_json);  // immutable
+// A part of the records of some steps, for server-side apply.
+struct TracePart {
+  std::string id;  // of the user's request
+  int part = 0, parts = 1;
+  std::string octets;
+};
+std::string encode_trace_config_map(const PipelineJob& job, const TracePart& trace);
 
 // Bodies of server-side apply on /status: all fields of one field owner, within the CRD's limits
 // (fit.h). The uid protects a new job of the same name. guarded: the body has

@@ -26,6 +26,13 @@ inline constexpr auto kTemplateHash = "weir.dev/template-hash";
 // Annotations of a job, which users set.
 inline constexpr auto kFreezePlan = "weir.dev/freeze-plan";
 inline constexpr auto kReplan = "weir.dev/replan";
+// Steps that a user wants to see (trace_request), and on ConfigMaps with a part of them: the id of
+// the request, and the part as "1/2".
+inline constexpr auto kTrace = "weir.dev/trace";
+inline constexpr auto kTracePart = "weir.dev/trace-part";
+// Label of ConfigMaps that tell of a job. They lack kJobName, by which the operator watches.
+inline constexpr auto kReportOf = "weir.dev/report-of";
+inline constexpr auto kTraceKey = "records";  // in ConfigMaps of traces, binary
 
 inline constexpr auto kPlanGate = "weir.dev/plan";  // scheduling gate of pinned pods
 
@@ -41,6 +48,14 @@ inline std::string plan_config_maps(const std::string& job) {  // what their nam
 }
 inline std::string plan_config_map(const std::string& job, std::int64_t revision) {
   return plan_config_maps(job) + std::to_string(revision);
+}
+
+inline std::string trace_config_map(const std::string& job, int part) {  // from 0
+  return job + "-trace-" + std::to_string(part);
+}
+// Value of annotation kTrace. id: [a-z0-9-]{1,40}.
+inline std::string trace_request(const std::string& id, int steps) {
+  return id + " steps=" + std::to_string(steps);
 }
 
 }  // namespace weir::api

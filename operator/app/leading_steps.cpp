@@ -149,7 +149,9 @@ Status wait_for_stop(RunState& state) {
   log_info("app", "ready", {{"control", state.control_url()}});
   while (!state.stop.stop_requested()) {
     state.clock.sleep_until(state.clock.now() + kCertificateLook, state.stop.get_token());
-    if (!state.stop.stop_requested()) renew_certificates(state);
+    if (state.stop.stop_requested()) break;
+    renew_certificates(state);
+    state.traces->sweep();
   }
   return Unit{};
 }

@@ -18,6 +18,7 @@
 #include "operator/control/certificate_keeper.h"
 #include "operator/control/control_api.h"
 #include "operator/control/hub.h"
+#include "operator/control/trace_maps.h"
 #include "operator/controller/controller.h"
 #include "operator/controller/metrics_loop.h"
 #include "operator/kube/auth.h"
@@ -68,6 +69,7 @@ struct RunState {
   std::unique_ptr<control_server::CertificateKeeper> certificates;
 
   std::unique_ptr<Watches> watches;
+  std::unique_ptr<control_server::TraceMaps> traces;
   std::unique_ptr<control_server::ControlApi> control;
   std::jthread lease_thread, events_thread, metrics_thread;
 

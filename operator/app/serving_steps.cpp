@@ -79,13 +79,18 @@ Status serve_control(RunState& state) {
   parts.leader = [&state] { return state.elector->holder(); };
   telemetry::Endpoint& metrics = *state.metrics;
   certificate_errors(metrics);
-  for (const char* endpoint : {"join", "register", "plan", "report", "other"}) {
+  for (const char* endpoint : {"join", "register", "plan", "report", "trace", "other"}) {
     metrics.counter("weir_control_requests_total", "Answers of the control API.",
                     {{"endpoint", endpoint}, {"code", "202"}});
   }
   for (const char* result : {"accepted", "rejected", "error", "throttled"}) {
     metrics.counter("weir_token_reviews_total", "TokenReviews by result.", {{"result", result}});
   }
+  state.traces = std::make_unique<control_server::TraceMaps>(
+      *state.client, state.clock, [&state] { return state.elector->may_write(); });
+  parts.keep_trace = [&state](const api::PipelineJob& job, const api::TracePart& part) {
+    return state.traces->keep(job, part);
+  };
   auto& dropped = metrics.counter("weir_report_fields_dropped_total",
                                   "Fields of reports whose values cannot be.", {});
   parts.observe_dropped = [&dropped](int fields) { dropped.add(fields); };

@@ -4,8 +4,10 @@
 #include <nlohmann/json.hpp>
 
 #include "operator/api/names.h"
+#include "operator/cli/figures.h"
 #include "operator/cli/job_view.h"
 #include "operator/cli/refusal.h"
+#include "operator/cli/trace.h"
 #include "operator/cli/views.h"
 #include "worker/http/server.h"
 
@@ -15,6 +17,8 @@ namespace {
 using nlohmann::json;
 
 constexpr int kRefused = 1;
+constexpr int kMostWait = 60;    // seconds, for a trace
+constexpr int kFewestSteps = 2;  // of which the first one can be traced
 
 // Events of the core group, which the default role view may read; those of events.k8s.io it may
 // not.
@@ -84,6 +88,24 @@ class Run {
     return print(checkpoint_lines(job, session_.now));
   }
 
+  int trace() {
+    JobView job;
+    if (!read(job)) return kRefused;
+    if (job.report.step < kFewestSteps) {
+      return fail(options_.job + ": too few steps have been completed yet (kubectl weir why " +
+                  options_.job + ")");
+    }
+    if (!annotate(api::trace_request(session_.request_id, options_.steps))) return kRefused;
+    std::string octets;
+    const bool there = gather_trace(octets);
+    // Nobody shall be asked again; the trace is worth more than an error of this.
+    static_cast<void>(
+        session_.client.merge_patch(kube::pipeline_jobs(), ns_, options_.job, annotation(nullptr)));
+    if (!there) return kRefused;
+    const Status written = write_job_trace(octets, options_, session_.out);
+    return written ? 0 : fail(written.error().message);
+  }
+
   int suspend(bool wanted) {
     return patch({{"spec", {{"suspend", wanted}}}}, wanted ? suspended_line : resumed_line);
   }
@@ -110,6 +132,46 @@ class Run {
   int print(const Lines& lines) const {
     for (const std::string& line : lines) session_.out << printable(line) << "\n";
     return 0;
+  }
+
+  static std::string annotation(const json& value) {
+    return json{{"metadata", {{"annotations", {{api::kTrace, value}}}}}}.dump();
+  }
+  bool annotate(const std::string& request) const {
+    const auto answer =
+        session_.client.merge_patch(kube::pipeline_jobs(), ns_, options_.job, annotation(request));
+    if (answer) return true;
+    return fail(refusal_text(answer.error(), of_job("patch", "edit"))) == 0;
+  }
+  // Waits for the ConfigMaps of this request. False after a line on `err`.
+  bool gather_trace(std::string& octets) const {
+    int have = 0, parts = 1;
+    for (int waited = 0; have < parts;) {
+      const std::string name = api::trace_config_map(options_.job, have);
+      const auto answer = session_.client.get(kube::config_maps(), ns_, name);
+      if (!answer && answer.error().http_status != 404) {
+        return fail(refusal_text(answer.error(), attempt("get", "configmaps", "edit", ns_))) == 0;
+      }
+      const auto part = answer ? read_trace_part(*answer) : Result<TracePart>(invalid(""));
+      if (part && part->id == session_.request_id && part->part == have + 1) {
+        octets += part->octets;
+        parts = part->parts;
+        ++have;
+      } else if (waited++ == kMostWait) {
+        return fail(no_answer()) == 0;
+      } else {
+        session_.sleep(std::chrono::seconds(1));
+      }
+    }
+    return true;
+  }
+  std::string no_answer() const {
+    std::string text = options_.job + ": no trace in " + std::to_string(kMostWait) + " s";
+    const auto answer = session_.client.get(kube::pipeline_jobs(), ns_, options_.job);
+    const auto job = answer ? read_job(*answer) : Result<JobView>(invalid(""));
+    if (!job || !job->report.last_report_time) return text;
+    return text + ": the last report came " +
+           data_age(*job, session_.now + std::chrono::seconds(kMostWait)) + " ago";
   }
 
   int ranks() {
@@ -187,6 +249,7 @@ int run_command(const Options& options, const Session& session) {
     case Command::kScale:
       return run.scale();
     case Command::kTrace:
+      return run.trace();
     case Command::kVersion:
       return 0;  // main prints it
   }

@@ -13,6 +13,7 @@
 #include "operator/cli/text.h"
 #include "operator/cli/trace.h"
 #include "operator/kube/auth.h"
+#include "worker/base/digest.h"
 #include "worker/base/exception_text.h"
 #include "worker/base/log.h"
 
@@ -20,6 +21,7 @@ namespace weir::cli {
 namespace {
 
 constexpr int kWrongConfig = 2;
+constexpr std::size_t kIdBytes = 6;  // nobody else's request has it
 
 int run(int argc, char** argv) {
   Parsed parsed = parse_options(argc, argv);
@@ -28,7 +30,7 @@ int run(int argc, char** argv) {
     std::cout << "kubectl-weir " << WEIR_VERSION << "\n";
     return 0;
   }
-  if (parsed.options.command == Command::kTrace) {
+  if (parsed.options.command == Command::kTrace && !parsed.options.from.empty()) {
     return convert_trace(parsed.options, std::cout, std::cerr);
   }
   set_log(LogLevel::kError, LogFormat::kText);
@@ -49,7 +51,14 @@ int run(int argc, char** argv) {
   kube::TokenSource token(connection->credentials.token, connection->credentials.token_file, clock);
   const auto client = kube::make_client(*connection->transport, token, clock,
                                         {.user_agent = "kubectl-weir/" WEIR_VERSION});
-  return run_command(options, {*client, clock.system_now(), std::cout, std::cerr});
+  return run_command(options, {.client = *client,
+                               .now = clock.system_now(),
+                               .out = std::cout,
+                               .err = std::cerr,
+                               .request_id = to_hex(random_bytes(kIdBytes)),
+                               .sleep = [&clock](std::chrono::seconds time) {
+                                 clock.sleep_until(clock.now() + time, {});
+                               }});
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "operator/cli/text.h"
 #include "worker/command_line/numbers.h"
+#include "worker/protocol/messages.h"
 
 namespace weir::cli {
 namespace {
@@ -42,10 +43,11 @@ constexpr Described kCommands[] = {
     {Command::kSuspend, "suspend", "stop a job: it saves, its pods end, its status stays", ""},
     {Command::kResume, "resume", "let a suspended job go on", ""},
     {Command::kScale, "scale", "set the number of replicas of a job, also while it runs", ""},
-    {Command::kTrace, "trace", "files of workers as a trace that ui.perfetto.dev shows",
-     "A worker writes such a file with --trace-file=FILE --trace-steps=FIRST-LAST; name one of "
-     "each\n"
-     "rank. It asks no cluster."},
+    {Command::kTrace, "trace", "the newest steps of a job as a trace that ui.perfetto.dev shows",
+     "All ops, waits and tensors of all ranks, on one clock. Ranks record at all times, so "
+     "nothing\n"
+     "is disturbed. With --from it asks no cluster: workers write such files with\n"
+     "--trace-file=FILE --trace-steps=FIRST-LAST; name one of each rank."},
     {Command::kVersion, "version", "print the version", ""},
 };
 
@@ -61,8 +63,13 @@ void add_where(CLI::App& to, Options& options) {
 void add_own(CLI::App& to, Command command, Options& options) {
   CLI::Option* job = nullptr;
   if (command == Command::kTrace) {
-    to.add_option("--from", options.from, "files of workers")->required();
+    to.add_option("JOB", options.job, "name of a PipelineJob that trains");
+    auto* const steps = to.add_option("--steps", options.steps, "how many of its newest steps")
+                            ->capture_default_str()
+                            ->transform(whole_in(1, protocol::kMostTraceSteps));
+    to.add_option("--from", options.from, "files of workers, instead of a job")->excludes(steps);
     to.add_option("-o,--output", options.output, "file that gets the trace")->capture_default_str();
+    add_where(to, options);
     return;
   }
   if (command != Command::kVersion) {
@@ -130,6 +137,9 @@ Parsed parse_options(int argc, const char* const* argv) {
     const Command command = parsed.options.command;
     const bool of_all =
         command == Command::kTop || command == Command::kTrace || command == Command::kVersion;
+    if (command == Command::kTrace && parsed.options.job.empty() == parsed.options.from.empty()) {
+      throw CLI::ValidationError("trace", "needs either the name of a job or --from");
+    }
     if (!of_all && parsed.options.job.empty()) throw CLI::RequiredError("JOB");
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) {

@@ -31,7 +31,8 @@ struct Options {
   bool follow = false;
   std::optional<int> tail;  // lines
   int replicas = 1;
-  std::vector<std::string> from;      // of trace: files that workers wrote
+  int steps = 3;                      // of trace
+  std::vector<std::string> from;      // of trace: files that workers wrote, instead of a job
   std::string output = "trace.json";  // of trace
 };
 

@@ -10,14 +10,21 @@
 #include <utility>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
+#include "operator/api/names.h"
 #include "operator/cli/text.h"
+#include "worker/base/digest.h"
 #include "worker/base/file_error.h"
+#include "worker/base/numbers.h"
+#include "worker/protocol/messages.h"
 #include "worker/timeline/chrome_trace.h"
 #include "worker/timeline/codec.h"
 
 namespace weir::cli {
 namespace {
 
+using nlohmann::json;
 using timeline::RankRecord;
 
 Status add_file(const std::string& path, std::vector<RankRecord>& records) {
@@ -52,10 +59,7 @@ std::string summary(const std::vector<RankRecord>& records) {
   return text + " of " + std::to_string(records.size()) + " of " + std::to_string(ranks) + " ranks";
 }
 
-Status convert(const Options& options, std::ostream& out) {
-  std::vector<RankRecord> records;
-  for (const std::string& path : options.from) WEIR_OK(add_file(path, records));
-  if (records.empty()) return invalid("--from: names no file");
+Status write(const std::vector<RankRecord>& records, const Options& options, std::ostream& out) {
   WEIR_OK(timeline::belong_together(records));
   errno = 0;
   std::ofstream file(options.output, std::ios::binary | std::ios::trunc);
@@ -66,7 +70,46 @@ Status convert(const Options& options, std::ostream& out) {
   return Unit{};
 }
 
+Status convert(const Options& options, std::ostream& out) {
+  std::vector<RankRecord> records;
+  for (const std::string& path : options.from) WEIR_OK(add_file(path, records));
+  if (records.empty()) return invalid("--from: names no file");
+  return write(records, options, out);
+}
+
 }  // namespace
+
+Result<TracePart> read_trace_part(std::string_view text) {
+  const json map = json::parse(text, nullptr, false);
+  const auto text_at = [&map](const char* path) {
+    const json::json_pointer pointer(path);
+    const bool there = map.is_object() && map.contains(pointer) && map[pointer].is_string();
+    return there ? map[pointer].get<std::string>() : std::string();
+  };
+  const auto annotation = [&](std::string name) {
+    name.replace(name.find('/'), 1, "~1");
+    return text_at(("/metadata/annotations/" + name).c_str());
+  };
+  const std::string place = annotation(api::kTracePart);
+  const std::size_t slash = place.find('/');
+  const auto part = parse_whole(place.substr(0, slash), 1, protocol::kMaxTraceParts);
+  const auto parts = parse_whole(slash == std::string::npos ? "" : place.substr(slash + 1), 1,
+                                 protocol::kMaxTraceParts);
+  auto octets = from_base64(text_at((std::string("/binaryData/") + api::kTraceKey).c_str()));
+  if (!part || !parts || !octets) return invalid("it holds no part of a trace");
+  return TracePart{.id = annotation(api::kTrace),
+                   .part = static_cast<int>(*part),
+                   .parts = static_cast<int>(*parts),
+                   .octets = *std::move(octets)};
+}
+
+Status write_job_trace(std::string_view octets, const Options& options, std::ostream& out) {
+  if (octets.empty()) {
+    return invalid(options.job + ": its ranks keep no events (workers of an older release)");
+  }
+  WEIR_TRY(const std::vector<RankRecord> records, timeline::decode(octets));
+  return write(records, options, out);
+}
 
 int convert_trace(const Options& options, std::ostream& out, std::ostream& err) {
   const Status done = convert(options, out);

@@ -35,7 +35,7 @@ class Server final : public ControlApi {
         authenticator_(parts.reviewer, parts.clock, std::move(parts.observe_review)),
         routes_({parts.cache, parts.hub, authenticator_, std::move(parts.seed),
                  std::move(parts.leading), std::move(parts.leader), options.leader_port,
-                 std::move(parts.observe_dropped)}) {}
+                 std::move(parts.observe_dropped), std::move(parts.keep_trace)}) {}
   ~Server() override { stop(); }
 
   Status start(const ControlOptions& options) {

@@ -10,6 +10,7 @@
 #include "operator/cache/snapshot.h"
 #include "operator/control/authenticator.h"
 #include "operator/control/hub.h"
+#include "operator/control/routes.h"
 #include "worker/base/clock.h"
 #include "worker/base/result.h"
 #include "worker/http/server.h"
@@ -33,10 +34,11 @@ struct ControlParts {
   std::string seed;                     // Keys::seed
   std::function<bool()> leading;        // whether this replica leads
   std::function<std::string()> leader;  // Lease identity "<pod>_<ip>_<uuid>"; "" = unknown
-  // For metrics; may be empty. endpoint: "join", "register", "plan", "report" or "other".
+  // For metrics; may be empty. endpoint: "join", "register", "plan", "report", "trace" or "other".
   std::function<void(const char* endpoint, int code)> observe;
   std::function<void(const char* result)> observe_review;
   std::function<void(int fields)> observe_dropped = {};  // from reports: impossible.h
+  KeepTrace keep_trace = {};                             // trace_maps.h
 };
 
 class ControlApi {

@@ -8,13 +8,14 @@
 #include "operator/api/names.h"
 #include "operator/control/impossible.h"
 #include "operator/control/job_key.h"
+#include "operator/control/trace_maps.h"
 #include "worker/http/text.h"
 #include "worker/protocol/codec.h"
 
 namespace weir::control_server {
 namespace {
 
-constexpr Call kCalls[] = {Call::kJoin, Call::kRegister, Call::kPlan, Call::kReport};
+constexpr Call kCalls[] = {Call::kJoin, Call::kRegister, Call::kPlan, Call::kReport, Call::kTrace};
 constexpr const char* kCoordinatorIndex = "0";
 
 http::Response later(int status, const std::string& why) {
@@ -31,6 +32,8 @@ std::size_t limit_of(Call call) {
       return kMaxRegisterBody;
     case Call::kReport:
       return kMaxReportBody;
+    case Call::kTrace:
+      return kMaxTraceBody;
     case Call::kPlan:
       return 0;
   }
@@ -72,6 +75,8 @@ const char* name(Call call) {
       return "plan";
     case Call::kReport:
       return "report";
+    case Call::kTrace:
+      return "trace";
   }
   return "?";
 }
@@ -156,7 +161,7 @@ void Routes::handle(const http::IncomingRequest& incoming, http::Responder respo
   const auto caller = authorize(*route, request);
   if (!caller) return respond(caller.error());
   if (incoming.proven) incoming.proven();
-  const bool for_leader = route->call == Call::kRegister || route->call == Call::kReport;
+  const bool for_leader = route->call != Call::kJoin && route->call != Call::kPlan;
   if (for_leader && !parts_.leading()) return respond(to_leader(request.path));
   switch (route->call) {
     case Call::kJoin:
@@ -165,6 +170,8 @@ void Routes::handle(const http::IncomingRequest& incoming, http::Responder respo
       return respond(take_register(*caller, request.body));
     case Call::kReport:
       return respond(take_report(*caller, request.body));
+    case Call::kTrace:
+      return respond(take_trace(*caller, request));
     case Call::kPlan:
       return plan(*caller, request.path, std::move(respond));
   }
@@ -209,7 +216,17 @@ http::Response Routes::take_report(const Caller& caller, const std::string& text
   const int status = parts_.hub.take_report(caller.route.key(), *std::move(body));
   if (status == 409) return http::plain_text(status, "sequence: older than one that was seen");
   if (status == 428) return http::plain_text(status, "no members known here: register first");
-  return http::plain_text(status, "accepted");
+  return {status,
+          {{"Content-Type", "application/json"}},
+          protocol::encode(answer_to_report(*caller.job))};
+}
+
+http::Response Routes::take_trace(const Caller& caller, const http::Request& request) const {
+  auto part = parse_trace_part(request.path);
+  if (!part) return http::plain_text(400, part.error().message);
+  if (!parts_.keep_trace) return http::plain_text(404, "this operator keeps no traces");
+  part->octets = request.body;
+  return parts_.keep_trace(*caller.job, *part);
 }
 
 void Routes::plan(const Caller& caller, const std::string& path, http::Responder respond) const {

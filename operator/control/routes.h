@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "operator/api/encode.h"
 #include "operator/cache/snapshot.h"
 #include "operator/control/authenticator.h"
 #include "operator/control/hub.h"
@@ -15,14 +16,18 @@
 
 namespace weir::control_server {
 
-enum class Call : unsigned char { kJoin, kRegister, kPlan, kReport };
+enum class Call : unsigned char { kJoin, kRegister, kPlan, kReport, kTrace };
 const char* name(Call call);  // e.g. "join": the last part of the path, also a label of metrics
 
 // Limits of worker/protocol/README.md "Control API".
 constexpr std::size_t kMaxJoinBody = 4 * 1024;
 constexpr std::size_t kMaxRegisterBody = 2 * 1024 * 1024;
 constexpr std::size_t kMaxReportBody = protocol::kMaxReportBytes;
+constexpr std::size_t kMaxTraceBody = protocol::kMaxTracePartBytes;
 constexpr std::chrono::seconds kMaxWait{50};
+
+// Keeps a part of a trace for users and returns the answer (trace_maps.h).
+using KeepTrace = std::function<http::Response(const api::PipelineJob&, const api::TracePart&)>;
 
 struct Route {
   Call call = Call::kJoin;
@@ -41,6 +46,7 @@ struct RouteParts {
   std::function<std::string()> leader;  // Lease identity "<pod>_<ip>_<uuid>"; "" = unknown
   int port = 8443;                      // of this replica and of the leader
   std::function<void(int fields)> observe_dropped = {};  // of reports; may be empty
+  KeepTrace keep_trace = {};                             // empty: POST /trace is answered 404
 };
 
 class Routes {
@@ -59,6 +65,7 @@ class Routes {
   http::Response join(const Caller& caller, const std::string& body) const;
   http::Response take_register(const Caller& caller, const std::string& body) const;
   http::Response take_report(const Caller& caller, const std::string& body) const;
+  http::Response take_trace(const Caller& caller, const http::Request& request) const;
   void plan(const Caller& caller, const std::string& path, http::Responder respond) const;
   http::Response to_leader(const std::string& path) const;
 

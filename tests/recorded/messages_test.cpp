@@ -87,13 +87,15 @@ const Member kMember{.pod = "j-a-1",
 // Of port 7070, each kind once or more.
 std::vector<Message> frames() {
   return {
-      Hello{kMember, 3, 7, 120, {}, {{"--lr", "0.1"}}},
+      Hello{kMember, 3, 7, 120, {}, {{"--lr", "0.1"}}, {kStepsFeature}},
       Inventory{5,
                 {{0, 3, 120, 5, 6, 1, true},
                  {.first = 0, .last = 3, .step = 116, .snapshot = true},
                  {.first = 4, .last = 7, .step = 116, .snapshot = true, .copy = true}},
                 Verdict{0.5, 2.5}},
       Refused{"--lr is 0.1, worker 0 has 0.2"},
+      StepsWanted{"5f3a", 117, 119, true, 1 << 20},
+      Steps{"5f3a", "WEIRREC1"},
       Measure{{1, 2, 4}, 6},
       Measured{encode_profile(profile()), ""},
       Measured{"", "out of memory"},
@@ -210,6 +212,7 @@ TEST(RecordedMessages, HaveTheSameBytes) {
                                        .links = {{"n0", "n1", 1.5e9, 2e-4}},
                                        .last_checkpoint_step = 2000}));
   add("POST report", encode(report()));
+  add("answer to POST report", encode(ReportAnswer{TraceWanted{"5f3a", 3}}));
   std::set<std::string> kinds;
   for (const Message& message : frames()) {
     kinds.insert(type_name(message));

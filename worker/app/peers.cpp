@@ -14,6 +14,7 @@
 #include "worker/app/network.h"
 #include "worker/app/own_plan.h"
 #include "worker/app/profile.h"
+#include "worker/app/recorded_steps.h"
 #include "worker/app/snapshots.h"
 #include "worker/base/digest.h"
 #include "worker/base/file_error.h"
@@ -125,7 +126,13 @@ void end_with(State& state, Exit exit, std::string reason) {
 control::AgentCallbacks agent_callbacks(State& state) {
   engine::Mailbox& mailbox = state.engine->mailbox();
   control::AgentCallbacks callbacks{
-      .put = [&mailbox](protocol::Message message) { return mailbox.put(std::move(message)); },
+      .put =
+          [&state, &mailbox, names = record_names(state.options)](protocol::Message message) {
+            const auto* const wanted = std::get_if<protocol::StepsWanted>(&message);
+            if (wanted == nullptr) return mailbox.put(std::move(message));
+            mailbox.tell(answer(*wanted, *state.engine, state.clock, names));
+            return true;
+          },
       .session_lost = [&mailbox] { mailbox.session_lost(); },
       .hello = [&mailbox](const protocol::Member& member) { return mailbox.hello(member); }};
   // Waits in the callbacks end when the agent ends.
@@ -377,6 +384,7 @@ Outcome connect_to_coordinator(State& state) {
        .job_uid = o.job_uid,
        .member = member_of(state, *std::move(ips)),
        .settings = settings_of_job(o, *state.model, *state.dataset, state.validation.get()),
+       .features = {protocol::kStepsFeature},
        .dead_after = o.dead_after},
       agent_callbacks(state));
   state.line = state.agent.get();

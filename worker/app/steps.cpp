@@ -141,9 +141,7 @@ Outcome open_data(State& state) {
   if (!o.trace_file.empty()) {
     const auto steps = parse_trace_steps(o.trace_steps);
     if (!steps) return configuration(steps.error().with("--trace-steps"));
-    state.trace_file = std::make_unique<TraceFile>(
-        o.trace_file, *steps,
-        TraceFile::Names{.job = o.job_namespace + "/" + o.job_name, .pod = o.pod, .node = o.node});
+    state.trace_file = std::make_unique<TraceFile>(o.trace_file, *steps, record_names(o));
   }
   log_info(kComponent, "model and data",
            {{"model", o.model.name},

@@ -13,9 +13,6 @@
 
 namespace weir::app {
 
-using std::chrono::duration_cast;
-using std::chrono::nanoseconds;
-
 Result<TraceSteps> parse_trace_steps(const std::string& text) {
   constexpr std::int64_t kMost = std::numeric_limits<std::uint32_t>::max();
   const std::size_t dash = text.find('-');
@@ -32,20 +29,9 @@ void TraceFile::step_done(std::int64_t step, const engine::Engine& engine, const
 
 void TraceFile::write(const engine::Engine& engine, const Clock& clock) {
   if (std::exchange(written_, true)) return;
-  const engine::Statistics now = engine.statistics();
-  timeline::RankRecord record{.job = names_.job,
-                              .pod = names_.pod,
-                              .node = names_.node,
-                              .replica = now.replica,
-                              .replicas = now.replicas,
-                              .stage = now.stage,
-                              .stages = now.stages,
-                              .revision = now.epoch};
-  record.wall_less_own = duration_cast<nanoseconds>(clock.system_now().time_since_epoch()).count() -
-                         duration_cast<nanoseconds>(clock.now().time_since_epoch()).count();
-  record.events = engine.flight().read(static_cast<std::uint32_t>(steps_.first - 1),
-                                       static_cast<std::uint32_t>(steps_.last - 1));
-  if (record.events.empty() || now.stage < 0) {
+  const timeline::RankRecord record =
+      recorded_steps(engine, clock, names_, steps_.first - 1, steps_.last - 1);
+  if (record.events.empty()) {
     log_warn("app", "no trace: this rank keeps nothing of these steps",
              {{"file", path_}, {"first", steps_.first}, {"last", steps_.last}});
     return;

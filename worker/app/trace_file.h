@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "worker/app/recorded_steps.h"
 #include "worker/base/result.h"
 #include "worker/engine/engine.h"
 
@@ -20,10 +21,7 @@ Result<TraceSteps> parse_trace_steps(const std::string& text);
 
 class TraceFile {
  public:
-  struct Names {
-    std::string job, pod, node;
-  };
-  TraceFile(std::string path, TraceSteps steps, Names names)
+  TraceFile(std::string path, TraceSteps steps, RecordNames names)
       : path_(std::move(path)), steps_(steps), names_(std::move(names)) {}
 
   // After a step. Writes when the step behind the last wanted one is done: acknowledgements of the
@@ -35,7 +33,7 @@ class TraceFile {
  private:
   const std::string path_;
   const TraceSteps steps_;
-  const Names names_;
+  const RecordNames names_;
   bool written_ = false;
 };
 

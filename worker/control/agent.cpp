@@ -129,6 +129,7 @@ class ControlAgent final : public Agent {
     failures_ = 0;
     protocol::Hello hello = callbacks_.hello(options_.member);
     hello.settings = options_.settings;
+    hello.features = options_.features;
     transmit(std::move(hello));
     log_info(kComponent, "connected to the coordinator", {{"address", options_.coordinator}});
     if (callbacks_.on_connection) callbacks_.on_connection(true, "");

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "worker/protocol/messages.h"
 
@@ -17,8 +18,9 @@ namespace weir::control {
 struct AgentOptions {
   std::string coordinator;  // "gpt-gpu-0.gpt:7070" or "127.0.0.1:41001"
   std::string job_uid;
-  protocol::Member member;  // for HELLO
-  Settings settings;        // for HELLO
+  protocol::Member member;                 // for HELLO
+  Settings settings;                       // for HELLO
+  std::vector<std::string> features = {};  // for HELLO
   // After this long without a byte from the coordinator, the agent reconnects.
   std::chrono::seconds dead_after{30};
   std::chrono::milliseconds heartbeat{1000};

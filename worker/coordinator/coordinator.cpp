@@ -18,6 +18,7 @@
 #include "worker/coordinator/save_rounds.h"
 #include "worker/coordinator/snapshot_rounds.h"
 #include "worker/coordinator/startup.h"
+#include "worker/coordinator/step_records.h"
 #include "worker/coordinator/sync_rounds.h"
 #include "worker/protocol/codec.h"
 
@@ -25,6 +26,7 @@ namespace weir::coordinator {
 namespace {
 
 constexpr char kComponent[] = "coordinator";
+constexpr std::size_t kMostTraceBytes = protocol::kMaxTraceParts * protocol::kMaxTracePartBytes;
 
 const char* name(protocol::Outcome outcome) {
   switch (outcome) {
@@ -94,6 +96,10 @@ class JobCoordinator final : public Coordinator {
          .on_bad_plan =
              [this](std::uint32_t revision, const std::string& reason) {
                later(&JobCoordinator::on_bad_plan, revision, reason);
+             },
+         .on_trace_wanted =
+             [this](const protocol::TraceWanted& wanted) {
+               later(&JobCoordinator::on_trace_wanted, wanted);
              }});
     return Unit{};
   }
@@ -178,6 +184,8 @@ class JobCoordinator final : public Coordinator {
       } else {
         act(saves_.on_saved(*index, *saved, training(), members_, clock_.now()));
       }
+    } else if (const auto* steps = std::get_if<protocol::Steps>(&message)) {
+      records_.on_steps(*index, *steps);
     } else if (const auto* bad = std::get_if<protocol::BadCheckpoint>(&message)) {
       act(saves_.on_bad(*index, *bad));
     }
@@ -248,6 +256,24 @@ class JobCoordinator final : public Coordinator {
     act(effects);
   }
 
+  // Nothing has to be started, since the recorders are always on. The newest complete step is left
+  // out, because acknowledgements of its last tensors come in the next one.
+  void on_trace_wanted(const protocol::TraceWanted& wanted) {
+    const schedule::Plan* const plan = switch_.training();
+    if (stopping_ || wanted.id == traced_ || plan == nullptr) return;
+    const auto complete = complete_on_all(*plan, members_, switch_.lost());
+    if (!complete || *complete < 2) return;
+    traced_ = wanted.id;
+    const std::int64_t last = *complete - 2;
+    log_info(kComponent, "trace wanted", {{"id", wanted.id}, {"steps", wanted.steps}});
+    send(records_.ask({.id = wanted.id,
+                       .from = std::max<std::int64_t>(0, last - wanted.steps + 1),
+                       .to = last,
+                       .most_bytes = kMostTraceBytes},
+                      *plan, members_, clock_.now()));
+    advance();
+  }
+
   void register_again() {
     startup_.register_again();
     advance();
@@ -270,6 +296,14 @@ class JobCoordinator final : public Coordinator {
     act(saves_.advance(training(), members_, now));
     act(snapshots_.advance(switch_.training(), members_, now));
     act(rounds_.tick(members_, now));
+    for (auto& gathered : records_.take(members_, now)) {
+      log_info(kComponent, "trace",
+               {{"id", gathered.id},
+                {"ranks", gathered.answers},
+                {"of", gathered.ranks},
+                {"bytes", gathered.octets.size()}});
+      source_->post_trace(gathered.id, std::move(gathered.octets));
+    }
     if (registered_ && now >= next_report_) send_report();
   }
 
@@ -420,6 +454,8 @@ class JobCoordinator final : public Coordinator {
   SyncRounds rounds_;
   Reporter reporter_;
   StepTotals totals_;
+  StepRecords records_;
+  std::string traced_;  // id of the last trace that was asked for
   std::optional<protocol::LastSwitch> last_switch_;
   std::optional<protocol::Exported> exported_;
   std::optional<protocol::Validation> validation_;  // the newest one

@@ -27,6 +27,8 @@ class PlanSource {
     std::function<void(std::string reason)> on_gone;  // 410: the job is deleted; end without saving
     // A document that cannot be read, e.g. with an unknown apiVersion. It is reported as Refused.
     std::function<void(std::uint32_t revision, std::string reason)> on_bad_plan;
+    // A user wants to see steps. Comes again with each report until the trace is there.
+    std::function<void(protocol::TraceWanted)> on_trace_wanted = {};
   };
   virtual ~PlanSource() = default;  // stops and joins its threads
   virtual void start(Callbacks callbacks) = 0;
@@ -34,6 +36,12 @@ class PlanSource {
   virtual void register_members(protocol::Register body) = 0;
   // A later call replaces an earlier one; lost reports do no harm.
   virtual void report(protocol::Report body) = 0;
+  // The records of a trace (worker/timeline/codec.h), at most kMaxTraceParts x kMaxTracePartBytes.
+  // Tried a few times; a later call replaces an earlier one.
+  virtual void post_trace(std::string id, std::string octets) {
+    static_cast<void>(id);
+    static_cast<void>(octets);
+  }
   virtual void have(std::uint32_t revision) = 0;  // highest revision that the coordinator knows
   // True if the source has lately had an answer from the operator. Any thread.
   virtual bool in_touch() const { return false; }

@@ -55,7 +55,8 @@ void Members::hello(control::SessionId session, const protocol::Hello& hello, St
                       .incarnation = hello.incarnation,
                       .step = hello.step,
                       .inventory = hello.inventory,
-                      .told = state.told + 1};
+                      .told = state.told + 1,
+                      .tells_steps = hello.has(protocol::kStepsFeature)};
 }
 
 std::optional<int> Members::closed(control::SessionId session) {

@@ -26,6 +26,7 @@ struct MemberState {
   protocol::Inventory inventory;                // the last that it told
   std::uint64_t told = 0;                       // counts the inventories that it told
   std::optional<protocol::StageStatus> status;  // the last STATUS of this session
+  bool tells_steps = false;                     // it answers STEPS_WANTED
   bool finished = false;  // has sent LEAVE "finished": its disconnection is no failure
   bool leaving = false;   // has sent a LEAVE
 

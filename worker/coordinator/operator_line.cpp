@@ -14,6 +14,7 @@
 #include "worker/base/log.h"
 #include "worker/base/random.h"
 #include "worker/coordinator/control_api.h"
+#include "worker/http/server.h"
 #include "worker/protocol/codec.h"
 
 namespace weir::coordinator {
@@ -25,6 +26,8 @@ constexpr char kOperatorLine[] = "operator line";
 constexpr std::chrono::seconds kLongPoll{50};  // below the usual idle limit of proxies, 60 s
 constexpr std::chrono::seconds kAnswerTime{30};
 constexpr std::chrono::milliseconds kFlushStep{50};
+constexpr int kTraceTries = 4;  // of one part
+constexpr std::chrono::milliseconds kTracePause{2000};
 // Time since the last answer to a poll. Each poll is answered within 50 s, and some answers may be
 // lost.
 constexpr std::chrono::seconds kOutOfTouch{3 * kLongPoll};
@@ -83,6 +86,11 @@ class OperatorSource final : public PlanSource {
   void report(protocol::Report body) override {
     const std::lock_guard lock(outbox_mutex_);
     report_ = std::move(body);
+    wake_.try_push({});
+  }
+  void post_trace(std::string id, std::string octets) override {
+    const std::lock_guard lock(outbox_mutex_);
+    trace_ = Trace{.id = std::move(id), .octets = std::move(octets)};
     wake_.try_push({});
   }
   void have(std::uint32_t revision) override {
@@ -159,6 +167,8 @@ class OperatorSource final : public PlanSource {
     while (!stop.stop_requested() && !ended()) {
       auto [registration, last_report] = take_outbox();
       if (!registration && !last_report) {
+        if (send_trace(stop)) continue;
+        if (stop.stop_requested() || ended()) return;
         wake_.pop(std::chrono::steady_clock::now() + 1s, stop);
         continue;
       }
@@ -171,7 +181,10 @@ class OperatorSource final : public PlanSource {
         if (outcome.verdict == Verdict::kDrop) {
           log_error(kOperatorLine, "request dropped", {{"call", call}, {"reason", outcome.reason}});
         }
-        if (!registration) last_report.reset();
+        if (!registration) {
+          last_report.reset();
+          take_wish(outcome.response.body);
+        }
         put_back(std::nullopt, std::move(last_report));
         back_off.reset();
         complaints.reset();
@@ -188,6 +201,49 @@ class OperatorSource final : public PlanSource {
       }
       clock_.sleep_until(clock_.now() + back_off.next(outcome.retry_after), stop);
     }
+  }
+
+  // An operator of an older release answers a text, and asks for nothing.
+  void take_wish(const std::string& body) {
+    const auto answer = protocol::decode_report_answer(body);
+    if (!answer || !answer->trace || !callbacks_.on_trace_wanted) return;
+    const int steps = answer->trace->steps;
+    if (steps < 1 || steps > protocol::kMostTraceSteps) return;
+    callbacks_.on_trace_wanted(*answer->trace);
+  }
+
+  // Sends one part of the trace that waits, if one does. Nobody waits for it long, so it is given
+  // up after a few tries.
+  bool send_trace(const std::stop_token& stop) {
+    std::optional<Trace> trace;
+    {
+      const std::lock_guard lock(outbox_mutex_);
+      trace.swap(trace_);
+    }
+    if (!trace) return false;
+    const std::size_t size = trace->octets.size();
+    const std::size_t parts = std::max<std::size_t>(
+        1, (size + protocol::kMaxTracePartBytes - 1) / protocol::kMaxTracePartBytes);
+    const auto outcome = post_api_.send(
+        http::Method::kPost,
+        "trace?id=" + http::percent_encoded(trace->id) + "&part=" + std::to_string(trace->part) +
+            "&parts=" + std::to_string(parts),
+        trace->octets.substr(trace->part * protocol::kMaxTracePartBytes,
+                             protocol::kMaxTracePartBytes),
+        kAnswerTime, stop);
+    if (!go_on(outcome)) return true;
+    if (outcome.verdict == Verdict::kDone) {
+      ++trace->part;
+      trace->tries = 0;
+    } else if (outcome.verdict == Verdict::kDrop || ++trace->tries == kTraceTries) {
+      log_warn(kOperatorLine, "trace dropped", {{"id", trace->id}, {"reason", outcome.reason}});
+      return true;
+    } else {
+      clock_.sleep_until(clock_.now() + outcome.retry_after.value_or(kTracePause), stop);
+    }
+    const std::lock_guard lock(outbox_mutex_);
+    if (trace->part < parts && !trace_) trace_ = std::move(trace);
+    return true;
   }
 
   using Outbox = std::pair<std::optional<protocol::Register>, std::optional<protocol::Report>>;
@@ -247,6 +303,12 @@ class OperatorSource final : public PlanSource {
   mutable std::mutex outbox_mutex_;
   std::optional<protocol::Register> register_;
   std::optional<protocol::Report> report_;
+  struct Trace {
+    std::string id, octets;
+    std::size_t part = 0;  // the next one to be sent
+    int tries = 0;         // of this part
+  };
+  std::optional<Trace> trace_;
   std::uint32_t have_ = 0;
   // Time of the last answer to a poll, ns of the steady clock; 0 = none yet.
   std::atomic<std::int64_t> last_answer_{0};

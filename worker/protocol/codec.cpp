@@ -199,6 +199,14 @@ void fields(auto& io, Is<Report> auto& report) {
   io("previousSegment", report.previous_segment);
 }
 
+void fields(auto& io, Is<TraceWanted> auto& wanted) {
+  io.required("id", wanted.id);
+  io.required("steps", wanted.steps);
+}
+void fields(auto& io, Is<ReportAnswer> auto& answer) {
+  io("trace", answer.trace);
+}
+
 // ---- port 7070 ----
 
 void fields(auto& io, Is<Setting> auto& setting) {
@@ -238,6 +246,7 @@ void fields(auto& io, Is<Hello> auto& hello) {
   const bool tells = hello.inventory.history != 0 || !hello.inventory.held.empty();
   if (io.kReads || tells || hello.inventory.running) io("inventory", hello.inventory);
   io("settings", hello.settings);
+  if (io.kReads || !hello.features.empty()) io("features", hello.features);
 }
 void fields(auto& io, Is<Refused> auto& refused) {
   io("reason", refused.reason);
@@ -401,15 +410,33 @@ void fields(auto& io, Is<RoundFailed> auto& failed) {
   io("missing", failed.missing);
   io("reason", failed.reason);
 }
+void fields(auto& io, Is<StepsWanted> auto& wanted) {
+  io.required("id", wanted.id);
+  io.required("from", wanted.from);
+  io.required("to", wanted.to);
+  io("open", wanted.open);
+  io.required("mostBytes", wanted.most_bytes);
+}
+template <class Io, Is<Steps> T>
+void fields(Io& io, T& steps) {
+  io.required("id", steps.id);
+  std::string text = to_base64(steps.octets);
+  io.required("data", text);
+  if constexpr (Io::kReads) {
+    auto octets = from_base64(text);
+    if (!octets) return io.fail("data", "not base64");
+    steps.octets = *std::move(octets);
+  }
+}
 
 namespace {
 
 // In the order of the alternatives of Message.
 constexpr const char* kTypes[] = {
-    "HELLO",      "MEASURE", "MEASURED",     "PROBE",   "PROBED",   "PREPARE",        "READY",
-    "REJECT",     "COMMIT",  "READY_STATE",  "GO",      "ABORT",    "APPLIED",        "STATUS",
-    "PEER_LOST",  "LEAVE",   "HEARTBEAT",    "SAVE",    "SAVED",    "BAD_CHECKPOINT", "MOVED",
-    "SYNC_READY", "GRANT",   "ROUND_FAILED", "REFUSED", "INVENTORY"};
+    "HELLO",      "MEASURE", "MEASURED",     "PROBE",   "PROBED",    "PREPARE",        "READY",
+    "REJECT",     "COMMIT",  "READY_STATE",  "GO",      "ABORT",     "APPLIED",        "STATUS",
+    "PEER_LOST",  "LEAVE",   "HEARTBEAT",    "SAVE",    "SAVED",     "BAD_CHECKPOINT", "MOVED",
+    "SYNC_READY", "GRANT",   "ROUND_FAILED", "REFUSED", "INVENTORY", "STEPS_WANTED",   "STEPS"};
 static_assert(std::size(kTypes) == std::variant_size_v<Message>);
 
 void read_message(Reader& io, const std::string& type, std::optional<Message>& out) {
@@ -458,6 +485,13 @@ Result<Report> decode_report(std::string_view json) {
   Report empty;
   empty.loss = kUnknown;
   return decode_struct<Report>(json, std::move(empty));
+}
+
+std::string encode(const ReportAnswer& answer) {
+  return encode_struct(answer);
+}
+Result<ReportAnswer> decode_report_answer(std::string_view json) {
+  return decode_struct<ReportAnswer>(json);
 }
 
 const char* type_name(const Message& message) {

@@ -25,6 +25,8 @@ std::string encode(const Register&);
 Result<Register> decode_register(std::string_view json);
 std::string encode(const Report&);
 Result<Report> decode_report(std::string_view json);
+std::string encode(const ReportAnswer&);
+Result<ReportAnswer> decode_report_answer(std::string_view json);
 
 // A frame of port 7070: {"type": "HELLO", ...}. An unknown type is kInvalid.
 std::string encode(const Message&);

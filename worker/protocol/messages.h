@@ -3,11 +3,13 @@
 // when they are answered: worker/protocol/README.md. JSON: codec.h.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -168,6 +170,21 @@ struct Report {
   std::optional<Exported> exported;                  // in the last reports of a run with --export
   std::optional<Segment> segment, previous_segment;  // of the plan in force, of the one before it
 };
+// A user wants to see the newest steps of all ranks.
+struct TraceWanted {
+  std::string id;  // of the user's request; named in POST /trace
+  int steps = 0;
+  bool operator==(const TraceWanted&) const = default;
+};
+// The body of the 202, from an operator of an older release none.
+struct ReportAnswer {
+  std::optional<TraceWanted> trace;
+};
+
+// A trace is posted in parts of this size; the operator keeps so many of a job.
+inline constexpr std::size_t kMaxTracePartBytes = std::size_t{900} * 1024;
+inline constexpr int kMaxTraceParts = 4;
+inline constexpr int kMostTraceSteps = 1000;
 
 // ---- port 7070: frames between a rank and the coordinator ----
 // How a step ended, for all ranks of its replica (worker/engine/verdict.h). A number that is not
@@ -176,6 +193,10 @@ struct Verdict {
   double squares = 0;  // of the step's gradient, over all layers
   double loss = 0;
 };
+// A feature in HELLO: the rank answers STEPS_WANTED. A program that does not know a message ends
+// the connection, so only ranks that name the feature are asked.
+inline constexpr char kStepsFeature[] = "steps";
+
 // The state of some layers that a rank holds.
 struct Held {
   int first = 0, last = 0;   // layers, inclusive
@@ -208,6 +229,10 @@ struct Hello {
   // Versions of the program may send different names; only names that both sides have are compared.
   // Old versions send none.
   Settings settings = {};
+  std::vector<std::string> features = {};
+  bool has(std::string_view feature) const {
+    return std::ranges::find(features, feature) != features.end();
+  }
 };
 // Answer to a HELLO that cannot succeed later either: the rank ends with exit code 2.
 struct Refused {
@@ -393,10 +418,21 @@ struct RoundFailed {
   int missing = -1;  // the replica that did not come; -1 = unknown
   std::string reason;
 };
+// Asks for what the flight recorder of a rank holds of some steps.
+struct StepsWanted {
+  std::string id;                 // named in the answer
+  std::int64_t from = 0, to = 0;  // completed before the first and the last step
+  bool open = false;              // with the part that is under way, which is said to end now
+  std::int64_t most_bytes = 0;    // of the answer; the oldest events are left out
+};
+struct Steps {
+  std::string id;
+  std::string octets;  // one record (worker/timeline/codec.h), or nothing; base64 in JSON
+};
 
-using Message =
-    std::variant<Hello, Measure, Measured, Probe, Probed, Prepare, Ready, Reject, Commit,
-                 ReadyState, Go, Abort, Applied, StageStatus, PeerLost, Leave, Heartbeat, Save,
-                 Saved, BadCheckpoint, Moved, SyncReady, Grant, RoundFailed, Refused, Inventory>;
+using Message = std::variant<Hello, Measure, Measured, Probe, Probed, Prepare, Ready, Reject,
+                             Commit, ReadyState, Go, Abort, Applied, StageStatus, PeerLost, Leave,
+                             Heartbeat, Save, Saved, BadCheckpoint, Moved, SyncReady, Grant,
+                             RoundFailed, Refused, Inventory, StepsWanted, Steps>;
 
 }  // namespace weir::protocol

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <type_traits>
 
@@ -171,6 +172,23 @@ std::string encode(const RankRecord& record) {
   put(out, static_cast<std::uint32_t>(body.size()));
   put(out, checksum(body));
   return out + body;
+}
+
+void keep_newest(RankRecord& record, std::size_t bytes) {
+  RankRecord empty = record;
+  empty.events.clear();
+  const std::size_t head = encode(empty).size();
+  const std::size_t most = bytes > head ? (bytes - head) / kEventBytes : 0;
+  std::vector<Event>& events = record.events;
+  if (events.size() <= most) return;
+  const std::uint32_t cut = events[events.size() - most - 1].step;
+  const auto is_newer = [cut](const Event& event) { return event.step > cut; };
+  if (std::ranges::any_of(events, is_newer)) {
+    std::erase_if(events, std::not_fn(is_newer));
+  }
+  // Tensors of a step may stand among events of the next one.
+  if (events.size() > most)
+    events.erase(events.begin(), events.end() - static_cast<std::ptrdiff_t>(most));
 }
 
 Result<std::vector<RankRecord>> decode(std::string_view octets) {

@@ -23,6 +23,10 @@ inline constexpr std::size_t kMostBodyBytes = std::size_t{64} << 20U;
 // Texts are cut to 1024 bytes.
 std::string encode(const RankRecord& record);
 
+// Leaves out the oldest steps, or of the newest one the oldest events, until encode() makes at most
+// so many bytes. Without room for one event none is left.
+void keep_newest(RankRecord& record, std::size_t bytes);
+
 // At least one record. kInvalid: "byte N: ...", the first place that is not as above.
 Result<std::vector<RankRecord>> decode(std::string_view octets);
 

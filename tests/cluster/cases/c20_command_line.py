@@ -126,6 +126,25 @@ def test_a_viewer_changes_nothing(namespace):
         has(weir("view", *command, code=1), f'{command[0]} needs "patch pipelinejobs" in namespace {namespace}: ask for role edit')
 
 
+def test_a_trace_of_three_steps_has_all_ops_of_all_ranks(namespace):
+    has(weir("view", "trace", "gpt", code=1), f'trace needs "patch pipelinejobs" in namespace {namespace}: ask for role edit')
+    file = FOLDER / "trace.json"
+    told = has(weir("edit", "trace", "gpt", "--steps", "3", "-o", file), f"{namespace}/gpt: steps ", "of 4 of 4 ranks")
+    slices = [event for event in json.loads(file.read_text())["traceEvents"] if event["ph"] == "X"]
+    ops = [(event["name"], event["args"]["step"], event["pid"], event["tid"]) for event in slices if event["cat"] in ("forward", "backward")]
+    steps = {step for _, step, _, _ in ops}
+    tracks = {track for *_, track in ops}
+    check(len(steps) == 3 and len(tracks) == 4, f"steps {steps}, tracks {tracks}")
+    wanted = {(f"{letter}{m}", step, 0, track) for letter in "FB" for m in range(8) for step in steps for track in tracks}
+    check(len(ops) == len(wanted) and set(ops) == wanted, f"{len(ops)} ops, not {len(wanted)}: {sorted(wanted ^ set(ops))[:9]}")
+    sent = sum(event["cat"] == "send" for event in slices)
+    check(sent == 3 * 2 * 3 * 8, f"{sent} tensors")   # 3 links, both ways
+    check("weir.dev/trace" not in lab.job(namespace, "gpt")["metadata"].get("annotations", {}), "the request is still there")
+    [part] = [one["metadata"] for one in lab.api(f"/api/v1/namespaces/{namespace}/configmaps")["items"] if one["metadata"]["name"].startswith("gpt-trace-")]
+    check(part["ownerReferences"][0]["name"] == "gpt" and "weir.dev/job-name" not in part["labels"], f"{part}")
+    return told.splitlines()[0]
+
+
 def test_why_names_the_link_that_a_tenant_takes_and_plan_what_the_change_brought(namespace):
     stages = lab.stage_pods(namespace, lab.job(namespace, "gpt"))
     lab.share_link("60mbit", stages[1], stages[2])   # 123 kB take 17 ms, a backward 20 ms

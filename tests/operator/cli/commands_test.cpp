@@ -2,6 +2,9 @@
 // The commands against an API server in memory.
 #include "operator/cli/commands.h"
 
+#include <fstream>
+#include <functional>
+#include <iterator>
 #include <sstream>
 
 #include <gmock/gmock.h>
@@ -11,6 +14,11 @@
 #include "operator/kube/auth.h"
 #include "tests/operator/cli/jobs.h"
 #include "tests/support/fake_transport.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/trace_check.h"
+#include "tests/worker/timeline/records.h"
+#include "worker/base/digest.h"
+#include "worker/timeline/codec.h"
 
 namespace weir::cli {
 namespace commands_test {
@@ -39,7 +47,15 @@ class Commands : public testing::Test {
     err_.str("");
     options.namespace_name = "demo";
     if (options.job.empty() && !options.all_namespaces) options.job = "gpt";
-    return run_command(options, {*client_, kNow, out_, err_});
+    return run_command(options, {.client = *client_,
+                                 .now = kNow,
+                                 .out = out_,
+                                 .err = err_,
+                                 .request_id = "5f3a",
+                                 .sleep = [this](std::chrono::seconds time) {
+                                   slept_ += static_cast<int>(time.count());
+                                   if (on_sleep_) on_sleep_();
+                                 }});
   }
   void refuse(const std::string& match, int status, const std::string& message) {
     const json body = {{"kind", "Status"}, {"message", message}};
@@ -50,7 +66,30 @@ class Commands : public testing::Test {
   test::FakeTransport server_;
   kube::TokenSource token_{"secret", "", clock_};
   std::unique_ptr<kube::Client> client_ = kube::make_client(server_, token_, clock_, {});
+  // As the operator writes it.
+  void put_part(const std::string& id, int part, int parts, const std::string& octets) {
+    const json map = {
+        {"metadata",
+         {{"name", "gpt-trace-" + std::to_string(part)},
+          {"namespace", "demo"},
+          {"annotations",
+           {{"weir.dev/trace", id},
+            {"weir.dev/trace-part", std::to_string(part + 1) + "/" + std::to_string(parts)}}}}},
+        {"binaryData", {{"records", to_base64(octets)}}}};
+    server_.put("/api/v1/namespaces/demo/configmaps/gpt-trace-" + std::to_string(part), map.dump());
+  }
+  std::string asked() const {  // by the annotation
+    const json job =
+        json::parse(server_.get("/apis/weir.dev/v1alpha1/namespaces/demo/pipelinejobs/gpt"));
+    return job["metadata"].value("annotations", json::object()).value("weir.dev/trace", "");
+  }
+  int trace() { return run({.command = Command::kTrace, .steps = 3, .output = trace_}); }
+
   std::ostringstream out_, err_;
+  test::TempDir folder_;
+  const std::string trace_ = (folder_.path() / "trace.json").string();
+  int slept_ = 0;
+  std::function<void()> on_sleep_;
 };
 
 TEST_F(Commands, TopListsTheJobsOfAllNamespaces) {
@@ -106,6 +145,55 @@ TEST_F(Commands, ShorthandsSendOnePatch) {
   EXPECT_EQ(server_.last_body(), R"({"spec":{"parallelism":{"dataParallel":3}}})");
   EXPECT_EQ(out_.str(), "gpt: 3 replicas are asked for, 1 so far\n");
   EXPECT_EQ(server_.requests().size(), 3U);
+}
+
+TEST_F(Commands, TraceAsksByAnAnnotationAndJoinsTheParts) {
+  const auto records = timeline::test::two_stages();
+  const std::string octets = encode(records[0]) + encode(records[1]);
+  put_part("older", 0, 1, "of another request");
+  on_sleep_ = [&] {
+    EXPECT_EQ(asked(), "5f3a steps=3");
+    if (slept_ == 2) put_part("5f3a", 0, 2, octets.substr(0, 100));
+    if (slept_ == 3) put_part("5f3a", 1, 2, octets.substr(100));
+  };
+
+  EXPECT_EQ(trace(), 0) << err_.str();
+
+  EXPECT_EQ(out_.str(), "demo/gpt: step 8 of 2 of 2 ranks\n" + trace_ +
+                            ": open it in https://ui.perfetto.dev\n");
+  EXPECT_EQ(slept_, 3);
+  EXPECT_EQ(asked(), "") << "nobody shall be asked again";
+  std::ifstream file(trace_);
+  const auto checked = test::check_trace({std::istreambuf_iterator<char>(file), {}});
+  EXPECT_THAT(checked.errors, testing::IsEmpty());
+  EXPECT_EQ(checked.count("forward"), 2);
+}
+
+TEST_F(Commands, TraceSaysInOneLineWhyThereIsNone) {
+  EXPECT_EQ(trace(), 1);
+  EXPECT_EQ(err_.str(), "kubectl weir: gpt: no trace in 60 s: the last report came 68 s ago\n");
+  EXPECT_EQ(asked(), "");
+
+  put_part("5f3a", 0, 1, "");
+  EXPECT_EQ(trace(), 1);
+  EXPECT_EQ(err_.str(),
+            "kubectl weir: gpt: its ranks keep no events (workers of an older release)\n");
+  put_part("5f3a", 0, 1, "octets");
+  EXPECT_EQ(trace(), 1);
+  EXPECT_EQ(err_.str(), "kubectl weir: byte 0: no record begins here\n");
+
+  refuse("PATCH", 403, "forbidden");
+  EXPECT_EQ(trace(), 1);
+  EXPECT_EQ(
+      err_.str(),
+      "kubectl weir: trace needs \"patch pipelinejobs\" in namespace demo: ask for role edit\n");
+  json fresh = running_job();
+  fresh["status"].erase("progress");
+  server_.put("/apis/weir.dev/v1alpha1/namespaces/demo/pipelinejobs/gpt", fresh.dump());
+  EXPECT_EQ(trace(), 1);
+  EXPECT_EQ(err_.str(),
+            "kubectl weir: gpt: too few steps have been completed yet (kubectl weir why gpt)\n");
+  EXPECT_EQ(out_.str(), "");
 }
 
 TEST_F(Commands, ErrorsAreOneLineThatSaysWhatToDo) {

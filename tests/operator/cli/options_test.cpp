@@ -49,6 +49,13 @@ TEST(Options, ReadsTheOwnOptionsOfCommands) {
   EXPECT_EQ(parse({"scale", "gpt", "4"}).options.replicas, 4);
   EXPECT_TRUE(parse({"top", "-A"}).options.all_namespaces);
   EXPECT_EQ(parse({"top"}).options.job, "");
+  const auto trace = parse({"trace", "gpt", "--steps", "5", "-o", "t.json", "-n", "demo"});
+  EXPECT_EQ(trace.exit_code, -1);
+  EXPECT_EQ(trace.options.steps, 5);
+  EXPECT_EQ(trace.options.output, "t.json");
+  EXPECT_EQ(trace.options.namespace_name, "demo");
+  EXPECT_EQ(parse({"trace", "gpt"}).options.steps, 3);
+  EXPECT_EQ(parse({"trace", "--from", "a", "b"}).options.from.size(), 2U);
 }
 
 TEST(Options, SaysInOneLineWhatIsWrong) {
@@ -58,6 +65,13 @@ TEST(Options, SaysInOneLineWhatIsWrong) {
   EXPECT_THAT(error_of({"scale", "gpt", "0"}), HasSubstr("REPLICAS"));
   EXPECT_THAT(error_of({"scale", "gpt", "1e3"}), HasSubstr("REPLICAS"));
   EXPECT_THAT(error_of({"top", "gpt", "-A"}), HasSubstr("--all-namespaces"));
+  EXPECT_THAT(error_of({"trace"}), HasSubstr("trace: needs either the name of a job or --from"));
+  EXPECT_THAT(error_of({"trace", "gpt", "--from", "a"}), HasSubstr("needs either"));
+  EXPECT_THAT(error_of({"trace", "--steps", "3", "--from", "a"}),
+              HasSubstr("--steps excludes --from"));
+  for (const char* steps : {"0", "1001", "-1", "x", "1.5"}) {
+    EXPECT_THAT(error_of({"trace", "gpt", "--steps", steps}), HasSubstr("--steps")) << steps;
+  }
   EXPECT_THAT(error_of({"frobnicate"}), HasSubstr("kubectl weir: "));
   EXPECT_EQ(std::ranges::count(error_of({"top", "--no\x1bsuch"}), '\n'), 1);
 }
@@ -65,7 +79,7 @@ TEST(Options, SaysInOneLineWhatIsWrong) {
 TEST(Options, HelpOfEachCommandFitsIntoALine) {
   std::vector<std::vector<const char*>> asked{{"--help"}};
   for (const char* command :
-       {"top", "why", "plan", "logs", "checkpoints", "suspend", "resume", "scale"})
+       {"top", "why", "plan", "logs", "checkpoints", "suspend", "resume", "scale", "trace"})
     asked.push_back({command, "--help"});
   for (const auto& arguments : asked) {
     testing::internal::CaptureStdout();

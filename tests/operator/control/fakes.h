@@ -37,6 +37,12 @@ class FakeCache final : public cache::Cache {
     job->status.plan.revision = plan_revision;
     jobs_["team-a/" + name].job = job;
   }
+  void annotate(const std::string& name, const std::string& key, const std::string& value) {
+    const std::lock_guard lock(mutex_);
+    auto job = std::make_shared<api::PipelineJob>(*jobs_["team-a/" + name].job);
+    job->meta.annotations[key] = value;
+    jobs_["team-a/" + name].job = job;
+  }
   void remove_job(const std::string& name) {
     const std::lock_guard lock(mutex_);
     jobs_.erase("team-a/" + name);

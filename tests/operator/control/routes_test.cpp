@@ -3,6 +3,7 @@
 #include "operator/control/routes.h"
 
 #include <optional>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,6 +11,7 @@
 #include "operator/control/job_key.h"
 #include "tests/operator/control/fakes.h"
 #include "tests/support/manual_clock.h"
+#include "worker/http/text.h"
 #include "worker/protocol/codec.h"
 
 namespace weir::control_server {
@@ -61,9 +63,21 @@ class RoutesTest : public testing::Test {
   FakeReviewer reviewer_;
   Authenticator authenticator_{reviewer_, clock_, {}};
   bool leading_ = true;
+  std::vector<api::TracePart> traces_;
   std::string leader_ = "weir-operator-1_10.0.0.9_abc";
-  Routes routes_{{cache_, hub_, authenticator_, "seed", [this] { return leading_; },
-                  [this] { return leader_; }, 8443}};
+  Routes routes_{{cache_,
+                  hub_,
+                  authenticator_,
+                  "seed",
+                  [this] { return leading_; },
+                  [this] { return leader_; },
+                  8443,
+                  {},
+                  [this](const api::PipelineJob& job, const api::TracePart& part) {
+                    EXPECT_EQ(job.meta.uid, "u");
+                    traces_.push_back(part);
+                    return http::plain_text(202, "accepted");
+                  }}};
   std::shared_ptr<api::Pod> pods_[2];
 };
 
@@ -211,6 +225,42 @@ TEST_F(RoutesTest, ReportsNeedMembersAndRisingSequences) {
   EXPECT_EQ(post("report", report_body(5)).status, 202);
   EXPECT_EQ(post("report", report_body(4)).status, 409);
   EXPECT_EQ(hub_.report("team-a/gpt", "u")->body.sequence, 5);
+}
+
+TEST_F(RoutesTest, TheAnswerToAReportSaysWhichStepsAUserWants) {
+  post("register", register_body());
+  EXPECT_EQ(post("report", report_body(1)).body, "{}");
+  cache_.annotate("gpt", "weir.dev/trace", "5f-3a steps=3");
+
+  const auto answer = protocol::decode_report_answer(post("report", report_body(2)).body);
+
+  ASSERT_TRUE(answer.ok());
+  EXPECT_EQ(answer->trace, (protocol::TraceWanted{"5f-3a", 3}));
+  for (const char* wrong : {"foo", "5f3a steps=", "5f3a steps=0", "5f3a steps=1001", " steps=3",
+                            "5F steps=3", "a/b steps=3", "a steps=3 "}) {
+    cache_.annotate("gpt", "weir.dev/trace", wrong);
+    EXPECT_EQ(post("report", report_body(3)).body, "{}") << wrong;
+  }
+}
+
+TEST_F(RoutesTest, OnlyTheCoordinatorPostsPartsOfATraceAndOnlyToTheLeader) {
+  const std::string path = "trace?id=5f3a&part=1&parts=2";
+  EXPECT_EQ(post(path, "octets").status, 202);
+  ASSERT_EQ(traces_.size(), 1U);
+  EXPECT_EQ(traces_[0].id, "5f3a");
+  EXPECT_EQ(traces_[0].part, 1);
+  EXPECT_EQ(traces_[0].parts, 2);
+  EXPECT_EQ(traces_[0].octets, "octets");
+
+  EXPECT_EQ(post(path, "octets", 1).status, 403);
+  EXPECT_EQ(post(path, std::string(kMaxTraceBody + 1, 'x')).status, 413);
+  for (const char* query : {"", "?id=5f3a", "?id=5f3a&part=2&parts=2", "?id=5f3a&part=0&parts=5",
+                            "?id=5f3a&part=-1&parts=2", "?id=../x&part=0&parts=1"}) {
+    EXPECT_EQ(post(std::string("trace") + query, "x").status, 400) << query;
+  }
+  leading_ = false;
+  EXPECT_EQ(post(path, "octets").status, 307);
+  EXPECT_EQ(traces_.size(), 1U);
 }
 
 TEST_F(RoutesTest, AFollowerNamesTheLeaderByItsIp) {

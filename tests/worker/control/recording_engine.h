@@ -34,6 +34,12 @@ class RecordingEngine {
   std::unique_ptr<control::Agent> start_agent(const control::AgentOptions& options,
                                               control::AgentCallbacks callbacks) {
     callbacks.put = [this](protocol::Message message) {
+      if (const auto* wanted = std::get_if<protocol::StepsWanted>(&message)) {
+        mailbox_.tell(protocol::Steps{
+            .id = wanted->id,
+            .octets = std::to_string(wanted->from) + "-" + std::to_string(wanted->to) + ";"});
+        return true;
+      }
       const bool known = mailbox_.put(std::move(message));
       take_letters();
       return known;

@@ -36,7 +36,8 @@ struct Rank {
     control::AgentOptions options{.coordinator = "127.0.0.1:" + std::to_string(port),
                                   .job_uid = "job",
                                   .member = member(worker),
-                                  .settings = {{"--lr", rate}}};
+                                  .settings = {{"--lr", rate}},
+                                  .features = {protocol::kStepsFeature}};
     engine.measured = {.profile_json = profile()};
     agent = engine.start_agent(options, {.job_key = [key] { return key; },
                                          .on_refused =
@@ -156,6 +157,25 @@ TEST(Coordinator, TellsOfAnExportInItsReports) {
   ASSERT_TRUE(told.has_value());
   EXPECT_EQ(told->folder, "/ckpt/hf");
   EXPECT_EQ(told->step, 100);
+}
+
+TEST(Coordinator, GathersTheNewestCompleteStepsOfAllRanksOnce) {
+  Cluster cluster;
+  cluster.train();
+  for (std::int64_t step = 3; step <= 9; ++step) cluster.all_finish_step(1, step);
+  ASSERT_TRUE(eventually([&] {
+    cluster.source.want_trace({.id = "a", .steps = 3});  // as with each report
+    return !cluster.source.traces().empty();
+  }));
+
+  const auto [id, octets] = cluster.source.traces()[0];
+  EXPECT_EQ(id, "a");
+  const std::string one = octets.substr(0, octets.size() / 3);
+  EXPECT_EQ(octets, one + one + one);
+  cluster.source.want_trace({.id = "a", .steps = 3});
+  cluster.source.want_trace({.id = "b", .steps = 1000});
+  ASSERT_TRUE(eventually([&] { return cluster.source.traces().size() == 2; }));
+  EXPECT_EQ(cluster.source.traces()[1], std::pair(std::string("b"), std::string("0-7;0-7;0-7;")));
 }
 
 TEST(Coordinator, RetunesThroughStageZero) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -40,6 +41,11 @@ class MemorySource {
     }
     return result;
   }
+  void want_trace(const protocol::TraceWanted& wanted) { callbacks().on_trace_wanted(wanted); }
+  std::vector<std::pair<std::string, std::string>> traces() const {  // ids and octets
+    const std::lock_guard lock(mutex_);
+    return traces_;
+  }
   std::uint32_t known() const {
     const std::lock_guard lock(mutex_);
     return have_;
@@ -61,6 +67,10 @@ class MemorySource {
       const std::lock_guard lock(back_.mutex_);
       back_.reports_.push_back(std::move(body));
     }
+    void post_trace(std::string id, std::string octets) override {
+      const std::lock_guard lock(back_.mutex_);
+      back_.traces_.emplace_back(std::move(id), std::move(octets));
+    }
     void have(std::uint32_t revision) override {
       const std::lock_guard lock(back_.mutex_);
       back_.have_ = std::max(back_.have_, revision);
@@ -79,6 +89,7 @@ class MemorySource {
   PlanSource::Callbacks callbacks_;
   std::vector<protocol::Register> registers_;
   std::vector<protocol::Report> reports_;
+  std::vector<std::pair<std::string, std::string>> traces_;
   std::uint32_t have_ = 0;
 };
 

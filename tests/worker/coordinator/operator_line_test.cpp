@@ -152,6 +152,11 @@ struct LineWorld {
                        [this](std::uint32_t revision, const std::string& why) {
                          const std::lock_guard lock(mutex);
                          bad_plans.emplace_back(revision, why);
+                       },
+                   .on_trace_wanted =
+                       [this](const protocol::TraceWanted& wanted) {
+                         const std::lock_guard lock(mutex);
+                         wishes.push_back(wanted.id + " " + std::to_string(wanted.steps));
                        }});
   }
   bool seen(const std::vector<std::uint32_t>& revisions) {
@@ -170,6 +175,7 @@ struct LineWorld {
   Operator remote;
   std::mutex mutex;  // guards plans and bad_plans
   std::vector<std::uint32_t> plans;
+  std::vector<std::string> wishes;
   std::vector<std::pair<std::uint32_t, std::string>> bad_plans;
   std::atomic<int> register_wanted = 0, gone = 0;
   std::unique_ptr<PlanSource> source;
@@ -293,6 +299,54 @@ TEST(OperatorSource, RegistersAndReports) {
     EXPECT_EQ(request.method, http::Method::kPost);
     EXPECT_EQ(protocol::decode_report(request.body)->sequence, 7);
   }
+}
+
+TEST(OperatorSource, PassesOnThatAUserWantsSteps) {
+  LineWorld world;
+  const auto asks = [](const std::string& id, int steps) {
+    return status(202, {}, protocol::encode(protocol::ReportAnswer{{{id, steps}}}));
+  };
+  world.remote.answer("plan", {kHangs});
+  world.remote.answer("report", {status(202, {}, "accepted\n"), asks("a", 0), asks("b", 1001),
+                                 asks("c", 3), status(202, {}, "{}")});
+  world.start();
+
+  for (int i = 0; i < 5; ++i) {
+    world.source->report({.job_uid = "job", .sequence = i});
+    ASSERT_TRUE(world.called("report", i + 1));
+  }
+
+  EXPECT_TRUE(eventually([&] {
+    const std::lock_guard lock(world.mutex);
+    return world.wishes == std::vector<std::string>{"c 3"};
+  }));
+}
+
+TEST(OperatorSource, PostsATraceInPartsAndGivesItUpWhereNobodyTakesIt) {
+  LineWorld world;
+  world.remote.answer("plan", {kHangs});
+  world.remote.answer("trace", {status(202), status(503), status(202), status(404)});
+  world.start();
+  const std::string first(protocol::kMaxTracePartBytes, 'x');
+
+  world.source->post_trace("a", first + "rest");
+  ASSERT_TRUE(world.called("trace", 3));
+  std::vector<http::Request> sent;
+  for (const auto& request : world.remote.requests()) {
+    if (request.path.starts_with(kBase + "trace")) sent.push_back(request);
+  }
+  ASSERT_EQ(sent.size(), 3U);
+  EXPECT_EQ(sent[0].path, kBase + "trace?id=a&part=0&parts=2");
+  EXPECT_EQ(sent[0].body, first);
+  EXPECT_EQ(sent[1].path, kBase + "trace?id=a&part=1&parts=2");
+  EXPECT_EQ(sent[2].path, sent[1].path);
+  EXPECT_EQ(sent[2].body, "rest");
+
+  world.source->post_trace("b", "");  // a rank keeps nothing: the user is told
+  ASSERT_TRUE(world.called("trace", 3 + 4));
+  world.source->post_trace("c", "x");
+  ASSERT_TRUE(world.called("trace", 3 + 8));
+  EXPECT_EQ(world.remote.requests().back().path, kBase + "trace?id=c&part=0&parts=1");
 }
 
 TEST(OperatorSource, FollowsARedirectOnceWithItsToken) {

@@ -311,6 +311,9 @@ TEST(Frames, SurviveTheRoundTripWithTheirType) {
             {}},
       Inventory{5, {{0, 3, 120, 5, 0, -1, false}, {4, 7, 121, 5}}, Verdict{0.1, 2.5}},
       Refused{"--lr is 0.1, worker 0 has 0.2"},
+      StepsWanted{"5f3a", 117, 119, true, 1 << 20},
+      Steps{"5f3a", std::string("\0\xff octets", 9)},
+      Steps{"5f3a", ""},
       Measure{{1, 2, 4}, 6},
       Measured{R"({"apiVersion":"weir.dev/profile/v1"})", ""},
       Measured{"", "out of memory"},
@@ -356,6 +359,24 @@ TEST(Frames, KeepWhatMatters) {
   EXPECT_EQ(std::get<Hello>(*hello).revision, 7U);
   EXPECT_EQ(std::get<Hello>(*hello).step, 120);
   EXPECT_TRUE(std::get<Hello>(*hello).settings.empty());
+}
+
+TEST(Frames, CarryOctetsAsBase64) {
+  const std::string octets("\0\xff\n", 3);
+  const auto read = decode_message(encode(Steps{"5f3a", octets}));
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(std::get<Steps>(*read).octets, octets);
+  const auto wrong = decode_message(R"({"type": "STEPS", "id": "5f3a", "data": "?"})");
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_EQ(wrong.error().message, "data: not base64");
+}
+
+TEST(ReportAnswerMessage, OfAnOlderOperatorAsksForNothing) {
+  const auto answer = decode_report_answer(encode(ReportAnswer{TraceWanted{"5f3a", 3}}));
+  ASSERT_TRUE(answer.ok());
+  EXPECT_EQ(answer->trace, (TraceWanted{"5f3a", 3}));
+  EXPECT_FALSE(decode_report_answer("{}")->trace.has_value());
+  EXPECT_FALSE(decode_report_answer("accepted\n").ok());
 }
 
 TEST(Frames, NameTheWrongField) {

@@ -57,6 +57,31 @@ TEST(RecordCodec, NamesTheByteAtWhichAFileIsWrong) {
   EXPECT_EQ(refusal(wrong), "byte 16: the record is damaged: its checksum is another one");
 }
 
+TEST(RecordCodec, KeepsTheNewestStepsThatFit) {
+  RankRecord record = test::two_stages()[0];
+  for (std::uint32_t step = 8; step < 11; ++step) {
+    for (int i = 0; i < 4; ++i) {
+      record.events.push_back(test::op(schedule::OpKind::kForward, i, step, step + 1, step));
+    }
+  }
+  const std::size_t whole = encode(record).size();
+  const auto steps_within = [&record](std::size_t bytes) {
+    RankRecord cut = record;
+    keep_newest(cut, bytes);
+    EXPECT_LE(cut.events.empty() ? 0 : encode(cut).size(), bytes);
+    std::vector<std::uint32_t> steps;
+    for (const Event& event : cut.events) steps.push_back(event.step);
+    return steps;
+  };
+  EXPECT_EQ(steps_within(whole).size(), 16U);
+  EXPECT_THAT(steps_within(whole - 1),
+              testing::ElementsAre(8, 8, 8, 8, 9, 9, 9, 9, 10, 10, 10, 10));
+  EXPECT_THAT(steps_within(whole - 9 * kEventBytes), testing::ElementsAre(10, 10, 10, 10));
+  EXPECT_THAT(steps_within(whole - 13 * kEventBytes), testing::ElementsAre(10, 10, 10));
+  EXPECT_THAT(steps_within(whole - 16 * kEventBytes), testing::IsEmpty());
+  EXPECT_THAT(steps_within(0), testing::IsEmpty());
+}
+
 // With a right checksum, as another program could write it.
 TEST(RecordCodec, RefusesWhatNoRankCouldHaveWritten) {
   const auto with = [](const Event& event) {

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/control/trace_maps.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "operator/api/decode.h"
+#include "operator/api/names.h"
+#include "worker/base/log.h"
+#include "worker/base/numbers.h"
+#include "worker/http/server.h"
+#include "worker/http/text.h"
+
+namespace weir::control_server {
+namespace {
+
+constexpr std::size_t kLongestId = 40;
+
+bool is_id(std::string_view text) {
+  return !text.empty() && text.size() <= kLongestId && std::ranges::all_of(text, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
+  });
+}
+
+http::Response later(int status, const std::string& why) {
+  http::Response response = http::plain_text(status, why);
+  response.headers.emplace_back("Retry-After", "1");
+  return response;
+}
+
+}  // namespace
+
+Result<protocol::TraceWanted> parse_trace_request(const std::string& text) {
+  constexpr std::string_view kSteps = " steps=";
+  const std::size_t at = text.find(kSteps);
+  const std::string id = text.substr(0, at);
+  const auto steps = at == std::string::npos
+                         ? Result<std::int64_t>(invalid(""))
+                         : parse_whole(std::string_view(text).substr(at + kSteps.size()), 1,
+                                       protocol::kMostTraceSteps);
+  if (!is_id(id) || !steps) {
+    return invalid(std::string(api::kTrace) + ": expected \"<id> steps=1.." +
+                   std::to_string(protocol::kMostTraceSteps) + "\"");
+  }
+  return protocol::TraceWanted{.id = id, .steps = static_cast<int>(*steps)};
+}
+
+protocol::ReportAnswer answer_to_report(const api::PipelineJob& job) {
+  const auto found = job.meta.annotations.find(api::kTrace);
+  if (found == job.meta.annotations.end()) return {};
+  const auto wanted = parse_trace_request(found->second);
+  return {.trace = wanted ? std::optional(*wanted) : std::nullopt};
+}
+
+Result<api::TracePart> parse_trace_part(const std::string& path) {
+  api::TracePart part{.id = http::query_value(path, "id"), .octets = ""};
+  if (!is_id(part.id)) return invalid("id: not of a-z, 0-9 and -");
+  const auto parts = parse_whole(http::query_value(path, "parts"), 1, protocol::kMaxTraceParts);
+  if (!parts) return parts.error().with("parts");
+  const auto index = parse_whole(http::query_value(path, "part"), 0, *parts - 1);
+  if (!index) return index.error().with("part");
+  part.parts = static_cast<int>(*parts);
+  part.part = static_cast<int>(*index);
+  return part;
+}
+
+std::optional<http::Response> TraceMaps::refusal(const api::PipelineJob& job,
+                                                 const std::string& name) {
+  const auto there = client_.get(kube::config_maps(), job.meta.namespace_name, name);
+  if (!there) {
+    if (there.error().http_status == 404) return std::nullopt;
+    return later(503, there.error().message);
+  }
+  const auto meta = api::decode_object_meta(*there);
+  if (meta && meta->owner_uid == job.meta.uid) return std::nullopt;
+  return http::plain_text(409, "ConfigMap " + name + " exists and is not this job's");
+}
+
+http::Response TraceMaps::keep(const api::PipelineJob& job, const api::TracePart& part) {
+  const std::string name = api::trace_config_map(job.meta.name, part.part);
+  const std::string& where = job.meta.namespace_name;
+  {
+    const std::lock_guard lock(kept_mutex_);
+    std::size_t bytes = part.octets.size();
+    for (const Kept& other : kept_) {
+      if (other.name != name || other.namespace_name != where) bytes += other.bytes;
+    }
+    if (bytes > kMostBytes) return later(429, "too many traces are kept");
+  }
+  if (!may_write_()) return later(503, "not the leader any more");
+  if (auto refused = refusal(job, name)) return *std::move(refused);
+  const auto written = client_.apply(kube::config_maps(), where, name, "", api::kReportOwner,
+                                     api::encode_trace_config_map(job, part));
+  if (!written) return later(503, written.error().message);
+  const auto meta = api::decode_object_meta(*written);
+  const std::lock_guard lock(kept_mutex_);
+  std::erase_if(kept_, [&](const Kept& other) {
+    return other.name == name && other.namespace_name == where;
+  });
+  kept_.push_back({.namespace_name = where,
+                   .name = name,
+                   .uid = meta ? meta->uid : "",
+                   .bytes = part.octets.size(),
+                   .since = clock_.now()});
+  return http::plain_text(202, "accepted");
+}
+
+void TraceMaps::sweep() {
+  std::vector<Kept> old;
+  {
+    const std::lock_guard lock(kept_mutex_);
+    std::erase_if(kept_, [&](Kept& one) {
+      if (clock_.now() - one.since < kLife) return false;
+      old.push_back(std::move(one));
+      return true;
+    });
+  }
+  for (const Kept& one : old) {
+    if (!may_write_()) return;
+    const auto gone = client_.remove(kube::config_maps(), one.namespace_name, one.name, one.uid);
+    if (gone || gone.error().http_status == 409) continue;
+    log_warn(
+        "control", "a trace stays until its job ends",
+        {{"config_map", one.namespace_name + "/" + one.name}, {"reason", gone.error().message}});
+  }
+}
+
+}  // namespace weir::control_server

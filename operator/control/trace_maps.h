@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Traces on their way from coordinators to users: parts of records become ConfigMaps of the job,
+// which a user with role view may read, for ten minutes. The octets are not read here. A new leader
+// does not know the ConfigMaps of the one before: they go with the job, or when its next trace
+// replaces them. Thread-safe; blocks on the API server.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "operator/api/encode.h"
+#include "operator/api/pipeline_job.h"
+#include "operator/kube/client.h"
+#include "worker/base/clock.h"
+#include "worker/base/result.h"
+#include "worker/http/transport.h"
+#include "worker/protocol/messages.h"
+
+namespace weir::control_server {
+
+// Reads the annotation weir.dev/trace. kInvalid: no "<id> steps=1..1000".
+Result<protocol::TraceWanted> parse_trace_request(const std::string& text);
+// The wish that the coordinator of this job is told; nothing: no annotation, or a wrong one.
+protocol::ReportAnswer answer_to_report(const api::PipelineJob& job);
+// The query of POST /trace. kInvalid names the parameter.
+Result<api::TracePart> parse_trace_part(const std::string& path);
+
+class TraceMaps {
+ public:
+  TraceMaps(kube::Client& client, Clock& clock, std::function<bool()> may_write)
+      : client_(client), clock_(clock), may_write_(std::move(may_write)) {}
+
+  // The answer to POST /trace: 202; 409: a ConfigMap of that name is not the job's; 429: too many
+  // traces are kept; 503: the API server, or this replica leads no more.
+  http::Response keep(const api::PipelineJob& job, const api::TracePart& part);
+  // Deletes what is old. Call it each minute.
+  void sweep();
+
+  static constexpr std::size_t kMostBytes = std::size_t{16} << 20U;  // of all jobs
+  static constexpr std::chrono::minutes kLife{10};
+
+ private:
+  struct Kept {
+    std::string namespace_name, name, uid;
+    std::size_t bytes = 0;
+    SteadyTime since{};
+  };
+  // 0, or the status of the answer, with the reason.
+  std::optional<http::Response> refusal(const api::PipelineJob& job, const std::string& name);
+
+  kube::Client& client_;
+  Clock& clock_;
+  const std::function<bool()> may_write_;
+  std::mutex kept_mutex_;  // guards kept_
+  std::vector<Kept> kept_;
+};
+
+}  // namespace weir::control_server

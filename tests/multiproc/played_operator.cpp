@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/multiproc/played_operator.h"
+
+#include <cstdlib>
+#include <utility>
+
+#include "worker/base/check.h"
+#include "worker/http/text.h"
+#include "worker/protocol/codec.h"
+
+namespace weir::test {
+
+PlayedOperator::PlayedOperator(schedule::Plan plan) : plan_(std::move(plan)) {
+  auto server = http::make_server(
+      {.address = "127.0.0.1"}, [this](http::IncomingRequest incoming, http::Responder respond) {
+        const http::Response response = answer(incoming.request);
+        if (response.status != 304) return respond(response);
+        const std::lock_guard lock(mutex_);
+        polls_.push_back(std::move(respond));  // a long poll, which ends with the test
+      });
+  WEIR_CHECK(server.ok(), "a free port");
+  server_ = *std::move(server);
+}
+
+std::string PlayedOperator::url() const {
+  return "http://127.0.0.1:" + std::to_string(server_->port());
+}
+
+void PlayedOperator::want_trace(const protocol::TraceWanted& wanted, std::int64_t from_step) {
+  const std::lock_guard lock(mutex_);
+  wanted_ = wanted;
+  from_step_ = from_step;
+}
+
+std::optional<std::string> PlayedOperator::trace(const std::string& id) const {
+  const std::lock_guard lock(mutex_);
+  if (id_ != id || octets_.size() < parts_) return std::nullopt;
+  std::string whole;
+  for (const std::string& part : octets_) whole += part;
+  return whole;
+}
+
+void PlayedOperator::make_plan(const std::vector<protocol::Member>& members) {
+  const auto ranks = static_cast<std::size_t>(plan_.stage_count() * plan_.replica_count());
+  if (planned_ || members.size() < ranks) return;
+  planned_ = true;
+  plan_.ranks.clear();
+  for (const protocol::Member& member : members) {
+    plan_.ranks.push_back({.pod = member.pod,
+                           .pod_uid = member.pod_uid,
+                           .ip = member.ips.at(0),
+                           .node = member.node,
+                           .replica = member.worker_index / plan_.stage_count(),
+                           .stage = member.worker_index % plan_.stage_count(),
+                           .data_port = member.data_port});
+  }
+}
+
+http::Response PlayedOperator::answer(const http::Request& request) {
+  const std::lock_guard lock(mutex_);
+  const std::string path = http::path_of(request.path);
+  const std::string call = path.substr(path.rfind('/') + 1);
+  if (call == "join") {
+    return {200, {}, protocol::encode(protocol::JoinAnswer{.job_key = "the key of the job"})};
+  }
+  if (call == "register") {
+    make_plan(protocol::decode_register(request.body)->members);
+    return http::plain_text(202, "accepted");
+  }
+  if (call == "plan") {
+    const bool has = http::query_value(request.path, "have") == std::to_string(plan_.revision);
+    if (!planned_) return http::plain_text(503, "no plan yet");
+    if (has) return {304, {}, ""};
+    return {200,
+            {{"ETag", "\"" + std::to_string(plan_.revision) + "\""}},
+            protocol::encode_plan(plan_)};
+  }
+  if (call == "report") {
+    const bool now = protocol::decode_report(request.body)->step >= from_step_;
+    return {202, {}, protocol::encode(protocol::ReportAnswer{now ? wanted_ : std::nullopt})};
+  }
+  if (call != "trace") return http::plain_text(404, "no such path");
+  const std::string id = http::query_value(request.path, "id");
+  if (id != std::exchange(id_, id)) octets_.clear();
+  parts_ = std::stoul(http::query_value(request.path, "parts"));
+  octets_.push_back(request.body);
+  return http::plain_text(202, "accepted");
+}
+
+}  // namespace weir::test

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps that a user wants to see, from the answer to a report to the octets of all ranks.
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/multiproc/played_operator.h"
+#include "tests/multiproc/workers.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/trace_check.h"
+#include "worker/protocol/codec.h"
+#include "worker/timeline/align.h"
+#include "worker/timeline/chrome_trace.h"
+#include "worker/timeline/codec.h"
+
+namespace weir::test {
+namespace wanted_trace_test {
+
+using testing::IsEmpty;
+using timeline::Event;
+using timeline::EventKind;
+using timeline::RankRecord;
+
+constexpr int kStages = 2, kReplicas = 2;
+
+bool eventually(const std::function<bool()>& condition) {
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() >= until) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return true;
+}
+
+schedule::Plan plan() {
+  auto read = protocol::decode_plan(
+      PlanText{.stages = kStages, .shares = std::vector<int>(kReplicas, 4)}.json());
+  EXPECT_TRUE(read) << read.error().message;
+  read->job_uid = "u";
+  return *read;
+}
+
+// Workers of a job that an operator plans.
+class OperatedJob {
+ public:
+  explicit OperatedJob(const PlayedOperator& by) {
+    for (int i = 0; i < kStages * kReplicas; ++i) {
+      const std::string index = std::to_string(i);
+      std::vector<std::string> words{"--model=mlp",
+                                     "--seq=8",
+                                     "--vocab=32",
+                                     "--steps=" + std::to_string(kNoEnd),
+                                     "--control-url=" + by.url(),
+                                     "--control-dir=" + folder_.path().string(),
+                                     "--profile-source=ConfigMap",
+                                     "--job-name=gpt",
+                                     "--job-namespace=demo",
+                                     "--job-uid=u",
+                                     "--pod=gpt-w-" + index,
+                                     "--listen=127.0.0.1",
+                                     "--workers=" + std::to_string(kStages * kReplicas),
+                                     "--worker-index=" + index,
+                                     "--control-port=0",
+                                     "--data-port=0",
+                                     "--metrics-port=0",
+                                     "--step-report=0"};
+      if (i > 0) words.push_back("--coordinator=127.0.0.1:" + std::to_string(port_));
+      workers_.push_back(
+          std::make_unique<Process>(words, (folder_.path() / ("errors-" + index)).string()));
+      if (i == 0) port_ = workers_[0]->logged("control_port").value_or(0);
+    }
+  }
+  std::string errors() const { return workers_[0]->errors(); }
+
+ private:
+  TempDir folder_;
+  std::vector<std::unique_ptr<Process>> workers_;
+  int port_ = 0;
+};
+
+TEST(WantedTrace, HoldsAllOpsOfTheNewestStepsOfAllRanks) {
+  PlayedOperator by(plan());
+  by.want_trace({.id = "5f3a", .steps = 3}, 8);
+  const OperatedJob job(by);
+  ASSERT_TRUE(eventually([&] { return by.trace("5f3a").has_value(); })) << job.errors();
+
+  const auto records = timeline::decode(*by.trace("5f3a"));
+  ASSERT_TRUE(records) << records.error().message;
+  ASSERT_EQ(records->size(), static_cast<std::size_t>(kStages * kReplicas));
+  ASSERT_TRUE(timeline::belong_together(*records));
+  std::map<std::uint32_t, int> ops;  // by step
+  for (const RankRecord& record : *records) {
+    EXPECT_EQ(record.job, "demo/gpt");
+    for (const Event& event : record.events) {
+      if (event.kind == EventKind::kOp) ++ops[event.step];
+    }
+  }
+  ASSERT_EQ(ops.size(), 3U);
+  for (const auto& [step, count] : ops) {
+    EXPECT_EQ(count, kReplicas * kStages * 4 * 2) << "step " << step;
+  }
+  EXPECT_EQ(align(*records, timeline::tensors_of(*records)).contradictions, 0);
+  const CheckedTrace trace = check_trace(timeline::chrome_trace(*records));
+  EXPECT_THAT(trace.errors, IsEmpty());
+  EXPECT_EQ(trace.count("send"), 3 * kReplicas * (kStages - 1) * 4 * 2);
+  EXPECT_EQ(trace.arrows.size(), static_cast<std::size_t>(trace.count("send")));
+}
+
+}  // namespace wanted_trace_test
+}  // namespace weir::test
