@@ -231,6 +231,7 @@ void open_training_log(State& state) {
     state.training_log = std::make_unique<eventlog::TrainingLog>(
         eventlog::LogOptions{.folder = folder, .pod = o.pod, .every = o.log_every},
         state.log_dropped);
+    state.flight_files = std::make_unique<eventlog::FlightFiles>(folder);
     return;
   }
   log_info(kComponent, "no training log is written: --log-dir is not set, and nothing is saved");
@@ -355,6 +356,13 @@ Outcome run_coordinator(State& state) {
                                .validation_loss = validation.loss});
     };
   }
+  if (state.flight_files) {
+    options.on_dump = [&state](std::int64_t step, const std::string& octets) {
+      if (!state.flight_files->put(step, octets)) {
+        log_warn(kComponent, "a dump of the flight recorders is dropped: the disk is too slow");
+      }
+    };
+  }
   auto started = coordinator::start_coordinator(
       options, state.job_key, plan_source(state), [&state](const std::string& reason) {
         log_warn(kComponent, "the job is gone", {{"reason", reason}});
@@ -417,6 +425,10 @@ void stop_coordinator(State& state) {
     static_cast<void>(state.training_log.release());
   }
   state.training_log.reset();
+  if (state.flight_files && !state.flight_files->finish(kLastLines)) {
+    static_cast<void>(state.flight_files.release());
+  }
+  state.flight_files.reset();
   // So is the lock; it then shows no life.
   if (state.checkpoints && state.checkpoints->writing()) {
     static_cast<void>(state.folder_lock.release());

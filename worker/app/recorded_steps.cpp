@@ -45,7 +45,14 @@ timeline::RankRecord recorded_steps(const engine::Engine& engine, const Clock& c
     record.events = engine.flight().read(step_number(from), step_number(to));
   const engine::UnderWay under_way = engine.flight().under_way();
   if (open && under_way.stage >= 0 && under_way.since > 0) {
-    record.events.push_back({.begin = std::min(under_way.since, now),
+    // `since` may be that of the part before, which is among the events.
+    std::int64_t begin = under_way.since;
+    for (const timeline::Event& event : record.events) {
+      const bool of_engine =
+          event.kind == timeline::EventKind::kPart || event.kind == timeline::EventKind::kOp;
+      if (of_engine) begin = std::max(begin, event.end);
+    }
+    record.events.push_back({.begin = std::min(begin, now),
                              .end = now,
                              .step = under_way.step,
                              .micro_batch = under_way.micro_batch,

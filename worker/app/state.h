@@ -24,6 +24,7 @@
 #include "worker/device/device.h"
 #include "worker/emulate/emulate.h"
 #include "worker/engine/engine.h"
+#include "worker/eventlog/flight_files.h"
 #include "worker/eventlog/training_log.h"
 #include "worker/stage/foreign/weir_layers.h"
 #include "worker/stage/stage.h"
@@ -111,6 +112,7 @@ struct State {
   std::unique_ptr<engine::Engine> engine;
   std::unique_ptr<FatalSignals> fatal_signals;          // null where the program is somebody else's
   std::unique_ptr<eventlog::TrainingLog> training_log;  // worker 0 only; null: none is written
+  std::unique_ptr<eventlog::FlightFiles> flight_files;  // likewise
   std::unique_ptr<coordinator::Coordinator> coordinator;
   std::unique_ptr<control::Agent> agent;
   // The agent while it runs. Any thread that the agent's destructor waits for may use it, too.

@@ -13,12 +13,12 @@
 #include "worker/base/log.h"
 #include "worker/control/link.h"
 #include "worker/coordinator/members.h"
+#include "worker/coordinator/observer.h"
 #include "worker/coordinator/plan_switch.h"
 #include "worker/coordinator/report.h"
 #include "worker/coordinator/save_rounds.h"
 #include "worker/coordinator/snapshot_rounds.h"
 #include "worker/coordinator/startup.h"
-#include "worker/coordinator/step_records.h"
 #include "worker/coordinator/sync_rounds.h"
 #include "worker/protocol/codec.h"
 
@@ -26,7 +26,6 @@ namespace weir::coordinator {
 namespace {
 
 constexpr char kComponent[] = "coordinator";
-constexpr std::size_t kMostTraceBytes = protocol::kMaxTraceParts * protocol::kMaxTracePartBytes;
 
 const char* name(protocol::Outcome outcome) {
   switch (outcome) {
@@ -53,6 +52,7 @@ class JobCoordinator final : public Coordinator {
         saves_(options.checkpoints, options.total_steps, options.model.layers),
         snapshots_(options.snapshots, options.total_steps),
         rounds_(options.total_steps),
+        observer_(options.total_steps),
         reporter_(options.job_uid, options.total_steps,
                   std::chrono::duration_cast<std::chrono::milliseconds>(
                       clock_.system_now().time_since_epoch())
@@ -156,6 +156,7 @@ class JobCoordinator final : public Coordinator {
       reporter_.on_status(*index, *status);
       saves_.on_status(*status);
       rounds_.on_status(*status, clock_.now());
+      act(observer_.on_status(*status, members_, clock_.now()));
       tell_validation(status->validation);
       if (options_.on_step) {
         for (const StepTotal& total : totals_.on_status(*status)) options_.on_step(total);
@@ -185,7 +186,11 @@ class JobCoordinator final : public Coordinator {
         act(saves_.on_saved(*index, *saved, training(), members_, clock_.now()));
       }
     } else if (const auto* steps = std::get_if<protocol::Steps>(&message)) {
-      records_.on_steps(*index, *steps);
+      observer_.on_steps(*index, *steps);
+    } else if (const auto* lost = std::get_if<protocol::PeerLost>(&message)) {
+      act(observer_.on_lost("stage " + std::to_string(lost->stage) + " of replica " +
+                                std::to_string(lost->replica) + " (" + lost->reason + ")",
+                            members_, clock_.now()));
     } else if (const auto* bad = std::get_if<protocol::BadCheckpoint>(&message)) {
       act(saves_.on_bad(*index, *bad));
     }
@@ -237,6 +242,7 @@ class JobCoordinator final : public Coordinator {
     if (state->finished) return;
     log_warn(kComponent, "member lost",
              {{"worker", *index}, {"pod", state->member.pod}, {"reason", reason}});
+    act(observer_.on_lost(state->member.pod + " (" + reason + ")", members_, clock_.now()));
     act(switch_.on_lost(*index, reason, members_, clock_.now()));
   }
 
@@ -256,21 +262,9 @@ class JobCoordinator final : public Coordinator {
     act(effects);
   }
 
-  // Nothing has to be started, since the recorders are always on. The newest complete step is left
-  // out, because acknowledgements of its last tensors come in the next one.
   void on_trace_wanted(const protocol::TraceWanted& wanted) {
-    const schedule::Plan* const plan = switch_.training();
-    if (stopping_ || wanted.id == traced_ || plan == nullptr) return;
-    const auto complete = complete_on_all(*plan, members_, switch_.lost());
-    if (!complete || *complete < 2) return;
-    traced_ = wanted.id;
-    const std::int64_t last = *complete - 2;
-    log_info(kComponent, "trace wanted", {{"id", wanted.id}, {"steps", wanted.steps}});
-    send(records_.ask({.id = wanted.id,
-                       .from = std::max<std::int64_t>(0, last - wanted.steps + 1),
-                       .to = last,
-                       .most_bytes = kMostTraceBytes},
-                      *plan, members_, clock_.now()));
+    if (stopping_) return;
+    act(observer_.want_trace(wanted, members_, clock_.now()));
     advance();
   }
 
@@ -296,14 +290,7 @@ class JobCoordinator final : public Coordinator {
     act(saves_.advance(training(), members_, now));
     act(snapshots_.advance(switch_.training(), members_, now));
     act(rounds_.tick(members_, now));
-    for (auto& gathered : records_.take(members_, now)) {
-      log_info(kComponent, "trace",
-               {{"id", gathered.id},
-                {"ranks", gathered.answers},
-                {"of", gathered.ranks},
-                {"bytes", gathered.octets.size()}});
-      source_->post_trace(gathered.id, std::move(gathered.octets));
-    }
+    act(observer_.tick(members_, now));
     if (registered_ && now >= next_report_) send_report();
   }
 
@@ -312,6 +299,7 @@ class JobCoordinator final : public Coordinator {
     send(effects.send);
     rounds_.follow(switch_.training());
     reporter_.follow(switch_.training(), switch_.incarnation());
+    observer_.follow(switch_.training(), switch_.incarnation(), switch_.lost());
     if (options_.on_step) {
       totals_.follow(switch_.training(), switch_.incarnation(), switch_.lost());
     }
@@ -371,6 +359,23 @@ class JobCoordinator final : public Coordinator {
     for (const auto& note : effects.notes) log_info(kComponent, note);
     for (const auto& warning : effects.warnings) log_warn(kComponent, warning);
     send(effects.send);
+  }
+
+  void act(const Observer::Effects& effects) {
+    send(effects.send);
+    for (const auto& trace : effects.traces) {
+      log_info(kComponent, "trace",
+               {{"id", trace.id},
+                {"ranks", trace.answers},
+                {"of", trace.ranks},
+                {"bytes", trace.octets.size()}});
+      source_->post_trace(trace.id, trace.octets);
+    }
+    for (const auto& dump : effects.dumps) {
+      log_warn(kComponent, "flight recorders",
+               {{"why", dump.text}, {"step", dump.step}, {"bytes", dump.octets.size()}});
+      if (options_.on_dump && !dump.octets.empty()) options_.on_dump(dump.step, dump.octets);
+    }
   }
 
   void on_removed() {
@@ -452,10 +457,9 @@ class JobCoordinator final : public Coordinator {
   SaveRounds saves_;
   SnapshotRounds snapshots_;
   SyncRounds rounds_;
+  Observer observer_;
   Reporter reporter_;
   StepTotals totals_;
-  StepRecords records_;
-  std::string traced_;  // id of the last trace that was asked for
   std::optional<protocol::LastSwitch> last_switch_;
   std::optional<protocol::Exported> exported_;
   std::optional<protocol::Validation> validation_;  // the newest one

@@ -80,6 +80,9 @@ struct Options {
   // Takes each completed step, on the coordinator's thread; must not block. May be empty.
   std::function<void(const StepTotal&)> on_step;
   std::function<void(const protocol::Validation&)> on_validation;  // likewise
+  // Takes records of all ranks (worker/timeline/codec.h) after a slow step, a stall or a loss
+  // (observer.h); likewise.
+  std::function<void(std::int64_t step, const std::string& octets)> on_dump;
 };
 
 class Coordinator {

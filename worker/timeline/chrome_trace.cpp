@@ -129,6 +129,9 @@ class Drawing {
                       "stage " + std::to_string(record.stage) +
                           (record.pod.empty() ? "" : ": " + record.pod) + where);
       if (record.stage + 1 < record.stages) out_.name_links(record.replica, record.stage);
+      const bool lacks_previous =
+          record.stage > 0 && !shift_.contains({record.replica, record.stage - 1});
+      if (lacks_previous) out_.name_links(record.replica, record.stage - 1);
     }
     for (const RankRecord& record : records_) draw(record);
     draw_tensors();
@@ -165,7 +168,7 @@ class Drawing {
                       time(record.replica, record.stage, event->end)};
       switch (event->kind) {
         case EventKind::kPart:
-          draw_part(track, *event, span);
+          draw_part(track, *event, span, event == &record.events.back());
           break;
         case EventKind::kOp: {
           const auto& [letter, kind] = kOps.at(event->detail);
@@ -190,12 +193,12 @@ class Drawing {
     }
   }
 
-  void draw_part(Track track, const Event& event, Span span) {
+  // under_way: nothing has ended behind it.
+  void draw_part(Track track, const Event& event, Span span, bool under_way) {
     const auto part = static_cast<StepPart>(event.detail);
-    // An op is a slice of its own.
-    if (part == StepPart::kForward || part == StepPart::kBackward || part == StepPart::kWeights) {
-      return;
-    }
+    const bool of_op =
+        part == StepPart::kForward || part == StepPart::kBackward || part == StepPart::kWeights;
+    if (of_op && !under_way) return;  // a whole op is a slice of its own
     ordered_json args{{"step", event.step}};
     if (event.micro_batch != kNoMicroBatch) args["microBatch"] = event.micro_batch;
     out_.slice(track, protocol::name(part), "part", span, std::move(args));

@@ -2,6 +2,7 @@
 #include "worker/timeline/chrome_trace.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -92,6 +93,22 @@ TEST(ChromeTrace, DrawsWhatItHasWhereARankIsMissing) {
   EXPECT_THAT(names(trace, 0), ElementsAre("F0", "B0"));
   EXPECT_THAT(trace.arrows, IsEmpty());
   EXPECT_THAT(check_trace(chrome_trace(std::vector<RankRecord>{})).errors, IsEmpty());
+  const auto both = test::two_stages();
+  const CheckedTrace second = check_trace(chrome_trace(std::span(both).last(1)));
+  EXPECT_THAT(second.errors, IsEmpty());
+  EXPECT_EQ(second.names.at({0, 1}), "link 0 -> 1");
+}
+
+TEST(ChromeTrace, DrawsAnOpThatIsUnderWay) {
+  auto records = test::two_stages();
+  const std::int64_t ms = test::kMs;
+  records[0].events.push_back(part(StepPart::kForward, 10 * ms, 20 * ms));
+  records[0].events.push_back(part(StepPart::kForward, 60 * ms, 99 * ms));
+
+  const CheckedTrace trace = check_trace(chrome_trace(records));
+
+  EXPECT_THAT(trace.errors, IsEmpty());
+  EXPECT_THAT(names(trace, 0), ElementsAre("F0", "B0", "forward"));
 }
 
 TEST(ChromeTrace, NamesThatAreNoTextBecomeText) {

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// When the flight recorders of all ranks are read: because a user wants to see steps, and by
+// itself after a slow step, when no step comes any more, and when a rank is lost. Tells in one line
+// what was found. No socket; time is an argument. Used only on the coordinator's thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "worker/base/clock.h"
+#include "worker/coordinator/members.h"
+#include "worker/coordinator/step_records.h"
+#include "worker/protocol/messages.h"
+#include "worker/schedule/plan.h"
+#include "worker/timeline/waits.h"
+
+namespace weir::coordinator {
+
+class Observer {
+ public:
+  struct Trace {  // for the user who has asked
+    std::string id, octets;
+    int ranks = 0, answers = 0;
+  };
+  struct Dump {
+    std::int64_t step = 0;  // completed by all ranks
+    std::string text;       // one line
+    std::string octets;     // records (worker/timeline/codec.h)
+  };
+  struct Effects {
+    Outgoing send;
+    std::vector<Trace> traces;
+    std::vector<Dump> dumps;
+  };
+
+  explicit Observer(std::int64_t total_steps) : total_steps_(total_steps) {}
+
+  // The plan that the ranks train with; null: none. lost: replicas that do not train.
+  void follow(const schedule::Plan* plan, int incarnation, const std::set<int>& lost);
+  // An id that was asked for before, or too few steps so far: nothing is sent.
+  Effects want_trace(const protocol::TraceWanted& wanted, const Members& members, SteadyTime now);
+  // After Members::status.
+  Effects on_status(const protocol::StageStatus& status, const Members& members, SteadyTime now);
+  void on_steps(int index, const protocol::Steps& steps) { records_.on_steps(index, steps); }
+  // A rank of the generation is lost. Send the effects before the others are told.
+  Effects on_lost(const std::string& who, const Members& members, SteadyTime now);
+  Effects tick(const Members& members, SteadyTime now);
+
+  static constexpr std::chrono::seconds kLeastStall{30}, kPauseOfLosses{30};
+  static constexpr std::chrono::minutes kPauseOfSlowSteps{10};
+
+ private:
+  struct Slow {
+    std::int64_t step = 0;  // completed after it
+    double seconds = 0, median = 0;
+  };
+  struct Asked {  // why a dump was asked for
+    std::string text;
+    std::int64_t step = 0;
+    bool waits = false;  // the chain of waits belongs to the text
+    std::optional<std::uint32_t> slow;
+  };
+  void ask(const Asked& why, std::int64_t from, std::int64_t to, const Members& members,
+           SteadyTime now, Effects& effects);
+  void look_for_slow_step(const protocol::StageStatus& status, SteadyTime now);
+  std::optional<double> median() const;
+  std::string told(const Asked& why, const std::string& octets) const;
+
+  const std::int64_t total_steps_;
+  std::optional<schedule::Plan> plan_;
+  int incarnation_ = 0;
+  std::set<int> lost_;
+  StepRecords records_;
+  std::string traced_;                    // id of the last trace that was asked for
+  std::deque<double> recent_;             // seconds of steps of one first stage
+  std::optional<SteadyTime> moved_;       // the last STATUS of this generation
+  std::optional<std::int64_t> complete_;  // steps on all ranks that train
+  bool stalled_ = false;                  // told, and no STATUS since then
+  std::optional<Slow> slow_;              // its dump waits for the step behind it
+  std::optional<SteadyTime> last_slow_, last_loss_;
+  std::map<std::string, Asked> asked_;  // by id
+  int dumps_ = 0;
+};
+
+}  // namespace weir::coordinator

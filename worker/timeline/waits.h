@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// The chain of waits when nothing moves: from any waiting rank "waits for" is followed until a rank
+// computes, does not answer, or closes a circle. Pure.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "worker/protocol/step_part.h"
+#include "worker/timeline/record.h"
+
+namespace weir::timeline {
+
+// A rank of a plan at one moment.
+struct Doing {
+  int replica = 0, stage = 0;
+  std::string node;
+  bool silent = true;  // it has not answered, so nothing below is known
+  protocol::StepPart part = protocol::StepPart::kOther;
+  std::uint16_t micro_batch = kNoMicroBatch;
+  std::chrono::nanoseconds since{0};  // how long it has been in this part
+};
+
+// A rank for each place of `ranks`, in that order. The part under way is the last event of its
+// record, which ends at the moment at which the rank was asked (StepsWanted::open); without a
+// record of its place the rank is silent.
+std::vector<Doing> doing_of(std::vector<Doing> ranks, std::span<const RankRecord> records);
+
+// One line: "7 ranks wait for rank 2 (replica 0, stage 2, n3), in the backward of micro-batch 7 for
+// 63 s". Ranks are numbered as `kubectl weir top` does, replica by replica. stages: of a replica.
+std::string chain_of_waits(std::span<const Doing> ranks, int stages);
+
+// Why a step took longer than the one before it, of all ranks together: the part that is no wait
+// for others and has grown most, e.g. "save on rank 3 (replica 0, stage 3, n4), 2.1 s more".
+// Empty: none has grown by a tenth of a second, or the records lack one of the steps.
+std::string what_grew(std::span<const RankRecord> records, std::uint32_t step);
+
+}  // namespace weir::timeline
