@@ -105,7 +105,9 @@ Result<TracePart> read_trace_part(std::string_view text) {
 
 Status write_job_trace(std::string_view octets, const Options& options, std::ostream& out) {
   if (octets.empty()) {
-    return invalid(options.job + ": its ranks keep no events (workers of an older release)");
+    return invalid(
+        options.job +
+        ": its ranks keep no events (--flight-events=0, or workers of an older release)");
   }
   WEIR_TRY(const std::vector<RankRecord> records, timeline::decode(octets));
   return write(records, options, out);

@@ -60,6 +60,19 @@ TEST(FlightDump, HoldsTheLastStepsOfTheOthersWhenAWorkerIsKilled) {
   EXPECT_TRUE(workers[0].says("flight recorders")) << workers[0].errors();
 }
 
+TEST(FlightDump, IsNotMadeWhereNothingIsRecorded) {
+  const TempDir folder;
+  auto off = words(folder);
+  off.push_back("--flight-events=0");
+  Workers workers({.stages = 2}, off);
+  ASSERT_TRUE(workers.reaches(1, 20)) << workers[0].errors();
+
+  workers[1].signal(SIGKILL);
+
+  ASSERT_TRUE(workers[0].says("flight recorders")) << workers[0].errors();
+  EXPECT_TRUE(workers[0].says("\"bytes\":0")) << workers[0].errors();
+}
+
 TEST(FlightDump, HoldsASlowStep) {
   const TempDir folder;
   Workers workers({.stages = 2}, words(folder));

@@ -174,6 +174,10 @@ TEST(Trace, RefusesStepsThatAreNone) {
     EXPECT_EQ(worker.wait(), 2) << steps;
     EXPECT_TRUE(worker.says(what)) << worker.errors();
   }
+  Process off({"--model=mlp", "--steps=1", file, "--trace-steps=1-1", "--flight-events=0"},
+              (folder.path() / "errors").string());
+  EXPECT_EQ(off.wait(), 2);
+  EXPECT_TRUE(off.says("--trace-file: nothing is recorded with --flight-events=0"));
 }
 
 }  // namespace trace_test

@@ -27,6 +27,7 @@ constexpr double kLongestWait = 1e6;  // seconds
 constexpr double kMost = 1e30;        // for numbers without a limit of their own
 constexpr double kMostBeta = 0.9999999, kLeastEpsilon = 1e-30;
 constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
+constexpr int kMostFlightEvents = 1 << 20;  // 32 MiB
 constexpr int kMostInt = std::numeric_limits<int>::max();
 constexpr std::size_t kLongestError = 400;
 
@@ -325,6 +326,10 @@ void add_running(Rows& rows, Raw& raw) {
   rows.add("--log-every", o.log_every,
            "steps between two lines of these; 0 = each step, at most ten a second",
            whole_in(0, kMostInt));
+  rows.add("--flight-events", o.flight_events,
+           "events of 32 bytes that the flight recorder of this rank keeps; 0 switches it off, and "
+           "with it the traces and dumps of this rank",
+           whole_in(0, kMostFlightEvents));
   rows.add("--trace-file", o.trace_file,
            "file that gets what this rank did in --trace-steps, for `kubectl weir trace --from`");
   rows.add("--trace-steps", o.trace_steps, "steps of it, FIRST-LAST, counted from 1");
@@ -395,6 +400,8 @@ std::string contradiction(const Options& o) {
            if_so(validates && !o.data.empty() && o.validation_data.empty(),
                  "--validation-data: required by --validation-interval with --data, not set"),
            useless(!o.trace_file.empty() && o.trace_steps.empty(), "--trace-file", "--trace-steps"),
+           if_so(!o.trace_file.empty() && o.flight_events == 0,
+                 "--trace-file: nothing is recorded with --flight-events=0"),
            useless(o.trace_file.empty() && !o.trace_steps.empty(), "--trace-steps", "--trace-file"),
            useless(!validates && !o.validation_data.empty(), "--validation-data",
                    "--validation-interval"),

@@ -16,6 +16,7 @@
 #include "worker/coordinator/checkpoints.h"
 #include "worker/data/token_layout.h"
 #include "worker/emulate/options.h"
+#include "worker/engine/flight_recorder.h"
 #include "worker/stage/stage.h"
 #include "worker/transport/tcp/packed_sums.h"
 
@@ -85,6 +86,7 @@ struct Options {
   std::string log_dir;   // of the training log; empty: log of the checkpoint folder, or none
   int log_every = 0;     // steps between two lines of it; 0 = at most ten a second
   int step_report = 10;  // steps between two log lines; 0 = none
+  int flight_events = static_cast<int>(engine::FlightRecorder::kEvents);  // 0 = none
   std::string trace_file, trace_steps;  // of what this rank did in steps FIRST-LAST
   LogLevel log_level = LogLevel::kInfo;
   LogFormat log_format = LogFormat::kJson;

@@ -117,6 +117,11 @@ protocol::Member member_of(const State& state, std::vector<std::string> ips) {
       .ranks = {{.device = state.device->name(), .memory_bytes = state.device->memory_bytes()}}};
 }
 
+std::vector<std::string> features_of(const Options& o) {
+  if (o.flight_events == 0) return {};
+  return {protocol::kStepsFeature};
+}
+
 void end_with(State& state, Exit exit, std::string reason) {
   state.end.give(static_cast<int>(exit), std::move(reason));
   state.end_at_once = true;
@@ -392,7 +397,7 @@ Outcome connect_to_coordinator(State& state) {
        .job_uid = o.job_uid,
        .member = member_of(state, *std::move(ips)),
        .settings = settings_of_job(o, *state.model, *state.dataset, state.validation.get()),
-       .features = {protocol::kStepsFeature},
+       .features = features_of(o),
        .dead_after = o.dead_after},
       agent_callbacks(state));
   state.line = state.agent.get();

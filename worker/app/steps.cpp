@@ -175,6 +175,7 @@ engine::Options engine_options(const State& state) {
           .rejoin_timeout = o.rejoin_timeout,
           .diverged_after = o.diverged_after,
           .grad_clip = o.grad_clip,
+          .flight_events = static_cast<std::size_t>(o.flight_events),
           .validation = {.interval = o.validation_interval, .samples = o.validation_samples},
           .saves = o.saves(),
           .needs_copies = o.recovery_copies == coordinator::NeighborCopies::kOn};
@@ -387,7 +388,7 @@ Outcome make_engine(State& state) {
   add_snapshots(state, parts);
   state.engine = std::make_unique<engine::Engine>(engine_options(state), std::move(parts),
                                                   std::move(callbacks));
-  if (!state.options.hosted) {
+  if (!state.options.hosted && state.options.flight_events > 0) {
     state.fatal_signals = std::make_unique<FatalSignals>(state.engine->flight());
   }
   if (state.snapshots) state.engine->tell_inventory();  // for HELLO

@@ -193,11 +193,13 @@ void Engine::adopt(const Prepared& next) {
   if (pending_ && pending_->commit.revision <= revision) end_pending("");
   stopwatch_.lap(StepPart::kSwitch);
   const std::int64_t now = stopwatch_.last().time_since_epoch().count();
-  flight_.add({.begin = now,
-               .end = now,
-               .extra = revision,
-               .step = flight_.step(),
-               .kind = timeline::EventKind::kPlan});
+  if (FlightRecorder* const flight = recording()) {
+    flight->add({.begin = now,
+                 .end = now,
+                 .extra = revision,
+                 .step = flight->step(),
+                 .kind = timeline::EventKind::kPlan});
+  }
 }
 
 std::uint32_t Engine::due_epoch() const {

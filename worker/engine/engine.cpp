@@ -38,7 +38,8 @@ Engine::Engine(Options options, Parts parts, Callbacks callbacks)
       parts_(std::move(parts)),
       callbacks_(std::move(callbacks)),
       mailbox_(callbacks_.send),
-      stopwatch_(parts_.clock, recorder_, &flight_),
+      flight_(std::max<std::size_t>(1, options_.flight_events)),
+      stopwatch_(parts_.clock, recorder_, recording()),
       codec_(parts_.device, parts_.model.options.precision,
              [this] {
                return parts_.make_kernels

@@ -49,7 +49,7 @@ class Engine {
   void leave_saved(std::chrono::nanoseconds grace);
   void checkpoint_written(std::chrono::nanoseconds took) { recorder_.checkpoint_written(took); }
   Statistics statistics() const { return recorder_.read(); }
-  const FlightRecorder& flight() const { return flight_; }
+  const FlightRecorder& flight() const { return flight_; }  // empty without Options::flight_events
   // Tells the coordinator, in the next HELLO, too, what this rank holds, unless it trains. Engine
   // thread, or before run().
   void tell_inventory();
@@ -57,6 +57,8 @@ class Engine {
   std::vector<transport::LinkReport> links() const;
 
  private:
+  // Null: nothing is recorded.
+  FlightRecorder* recording() { return options_.flight_events > 0 ? &flight_ : nullptr; }
   struct Generation;
   struct Prepared {
     schedule::Plan plan;

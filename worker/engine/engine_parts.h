@@ -15,6 +15,7 @@
 #include "worker/data/dataset.h"
 #include "worker/device/device.h"
 #include "worker/engine/boundary_codec.h"
+#include "worker/engine/flight_recorder.h"
 #include "worker/engine/mailbox.h"
 #include "worker/engine/plan_rules.h"
 #include "worker/engine/snapshots.h"
@@ -42,6 +43,7 @@ struct Options {
   std::chrono::nanoseconds rejoin_timeout{std::chrono::seconds(900)};
   int diverged_after = 10;  // number of skipped steps in a row that ends training; 0 = never
   double grad_clip = 0;  // largest global norm of the gradients, equal on all ranks; 0 = no limit
+  std::size_t flight_events = FlightRecorder::kEvents;  // that are kept; 0 = nothing is recorded
   Validation validation;
   bool saves = false;         // a coordinator orders checkpoints, including one of the last step
   bool needs_copies = false;  // plans without memory for snapshots and a neighbor's are refused

@@ -259,7 +259,7 @@ Status Engine::connect(Generation& generation, const std::stop_token& stop) {
     links = std::move(made);
   }
   generation.links = std::make_unique<StageLinks>(links.get(), parts_.device, place.stage,
-                                                  plan.stage_count(), &flight_);
+                                                  plan.stage_count(), recording());
   flight_.begin_place(place.replica, place.stage, plan.stage_count());
   {
     const std::lock_guard lock(links_mutex_);

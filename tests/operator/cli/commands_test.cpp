@@ -176,8 +176,10 @@ TEST_F(Commands, TraceSaysInOneLineWhyThereIsNone) {
 
   put_part("5f3a", 0, 1, "");
   EXPECT_EQ(trace(), 1);
-  EXPECT_EQ(err_.str(),
-            "kubectl weir: gpt: its ranks keep no events (workers of an older release)\n");
+  EXPECT_EQ(
+      err_.str(),
+      "kubectl weir: gpt: its ranks keep no events (--flight-events=0, or workers of an older "
+      "release)\n");
   put_part("5f3a", 0, 1, "octets");
   EXPECT_EQ(trace(), 1);
   EXPECT_EQ(err_.str(), "kubectl weir: byte 0: no record begins here\n");
