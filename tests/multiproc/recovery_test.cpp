@@ -23,6 +23,7 @@ namespace recovery_test {
 
 using testing::Each;
 using testing::HasSubstr;
+using testing::IsEmpty;
 using testing::Not;
 
 constexpr int kStages = 3, kMicroBatches = 5, kEvery = 20, kMostAgain = 5000;
@@ -90,6 +91,13 @@ class Job {
   void kill(int worker) {
     workers()[worker].signal(SIGKILL);
     ASSERT_EQ(workers()[worker].wait(), 128 + SIGKILL);
+    if (worker == stages() - 1) keep_log();
+  }
+  // As a pod that is deleted or drained, with the time to end.
+  void leave(int worker) {
+    workers()[worker].signal(SIGTERM);
+    ASSERT_EQ(workers()[worker].wait(), kTerminated) << workers()[worker].errors();
+    std::filesystem::remove_all(folder_of(worker));
     if (worker == stages() - 1) keep_log();
   }
   void keep_log() { logs_.push_back(workers().steps(stages() - 1)); }
@@ -198,6 +206,23 @@ TEST(Recovery, OfALostPodGoesOnFromTheCopyAtItsNeighbor) {
     for (int i = 0; i < stages; ++i) {
       EXPECT_THAT(job.workers()[i].errors(), Not(HasSubstr("starts again at step 0")));
     }
+  }
+}
+
+// Worker 0 is the coordinator, too.
+TEST(Recovery, OfAWorkerThatLeavesRepeatsNoStep) {
+  for (const int stages : {2, 3}) {
+    Job job(stages, {"--recovery-copies=On"});
+    for (int victim = 0; victim < stages; ++victim) {
+      SCOPED_TRACE("stages " + std::to_string(stages) + ", worker " + std::to_string(victim));
+      ASSERT_TRUE(job.has_copies()) << job.workers()[0].errors();
+      job.leave(victim);
+      EXPECT_THAT(job.workers()[victim].errors(), HasSubstr(", copied"));
+      job.start_again({victim});
+      ASSERT_TRUE(job.trains()) << job.workers()[0].errors() << job.workers()[1].errors();
+      EXPECT_TRUE(job.workers()[victim].says("state moved"));
+    }
+    EXPECT_THAT(job.end(), IsEmpty());
   }
 }
 

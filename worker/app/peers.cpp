@@ -348,7 +348,8 @@ Outcome run_coordinator(State& state) {
       .checkpoints = checkpoint_policy(state),
       .snapshots = {.every_steps = o.recovery_dir.empty() ? 0 : o.recovery_every,
                     .deadline = o.progress_deadline,
-                    .copies = o.recovery_copies},
+                    .copies = o.recovery_copies,
+                    .for_leaving = !o.saves()},
       .dead_after = o.dead_after};
   open_training_log(state);
   if (state.training_log) {

@@ -65,6 +65,7 @@ struct SnapshotPolicy {
   std::int64_t every_steps = 0;          // 0: none are taken
   std::chrono::nanoseconds deadline{0};  // of a round; 0 = unlimited
   NeighborCopies copies = NeighborCopies::kAuto;
+  bool for_leaving = false;  // no checkpoint is written for ranks that leave: they wait for copies
 };
 
 }  // namespace weir::coordinator

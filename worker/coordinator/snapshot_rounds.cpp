@@ -54,8 +54,9 @@ SnapshotRounds::Effects SnapshotRounds::advance(const schedule::Plan* plan, cons
     neighbors_ = schedule::neighbors(*plan);
     settle(*plan, members, effects);
   }
+  serve_leaving_ranks(*plan, members, now, effects);
   if (!round_) {
-    open(*plan, members, now, effects);
+    open(*plan, members, now, false, effects);
   } else if (policy_.deadline.count() > 0 && now - round_->opened >= policy_.deadline) {
     fail("no answer from workers " + joined(round_->waiting, ", "), members, effects);
   }
@@ -90,8 +91,51 @@ void SnapshotRounds::settle(const schedule::Plan& plan, const Members& members, 
   }
 }
 
+std::vector<int> SnapshotRounds::unserved(const Members& members) const {
+  std::vector<int> result;
+  for (const auto& [index, member] : members.all()) {
+    const bool wants = member.connected() && member.leaving && !member.finished;
+    if (wants && !served_.contains(member.session)) result.push_back(index);
+  }
+  return result;
+}
+
+void SnapshotRounds::serve_leaving_ranks(const schedule::Plan& plan, const Members& members,
+                                         SteadyTime now, Effects& effects) {
+  if (!policy_.for_leaving) return;
+  const std::vector<int> leaving = unserved(members);
+  if (leaving.empty()) return;
+  const bool all = std::ranges::all_of(
+      members.all(), [](const auto& one) { return !one.second.connected() || one.second.leaving; });
+  std::string why_not;
+  if (all) why_not = "all leave";
+  if (policy_.copies == NeighborCopies::kOff) why_not = "no copies are wanted";
+  if (neighbors_.keeper.empty()) why_not = "no worker would keep copies";
+  if (!no_copies_.empty()) why_not = no_copies_;
+  if (!why_not.empty()) {
+    for (const int index : leaving) {
+      effects.send.emplace_back(
+          index, protocol::Saved{
+                     .step = 0, .error = why_not, .leave = true, .files = {}, .snapshot = true});
+      served_.insert(members.find(index)->session);
+    }
+    return;
+  }
+  // An open round may be of a step that a rank has passed: that one waits for the next round.
+  const auto in_time = [&](int index) {
+    return !round_->copying && members.find(index)->step <= round_->step;
+  };
+  const bool soon =
+      !round_ || (!round_->copying && !round_->soon && std::ranges::all_of(leaving, in_time));
+  if (soon) open(plan, members, now, true, effects);
+  if (!round_) return;  // training ends before that step
+  for (const int index : leaving) {
+    if (in_time(index)) round_->leaving.insert(members.find(index)->session);
+  }
+}
+
 void SnapshotRounds::open(const schedule::Plan& plan, const Members& members, SteadyTime now,
-                          Effects& effects) {
+                          bool soon, Effects& effects) {
   Round round{.waiting = {}, .opened = now, .sources = {}, .workers = {}};
   round.sources.resize(plan.stages.size());
   round.workers.resize(plan.stages.size());
@@ -109,7 +153,9 @@ void SnapshotRounds::open(const schedule::Plan& plan, const Members& members, St
                             .first_layer = plan.stages[stage].first,
                             .files = {}};
   }
-  round.step = (highest + ahead_ + interval_ - 1) / interval_ * interval_;
+  round.soon = soon;
+  round.step = highest + ahead_;
+  if (!soon) round.step = (round.step + interval_ - 1) / interval_ * interval_;
   if (round.step >= total_steps_) return;  // the end comes first
   for (const int index : round.waiting) {
     effects.send.emplace_back(index,
@@ -127,7 +173,7 @@ SnapshotRounds::Effects SnapshotRounds::on_saved(int index, const protocol::Save
   if (saved.late) {
     reached_ = std::max(reached_, saved.at);
     ahead_ = std::min(2 * ahead_, kFurthestAhead);
-    close("SAVE came too late", members, effects);
+    close("SAVE came too late", members, effects, true);
   } else if (!saved.error.empty()) {
     if (saved.copy) {
       on_copy_failed(index, saved, members, effects);
@@ -200,6 +246,7 @@ void SnapshotRounds::whole(const Members& members, Effects& effects) {
     effects.notes.push_back("all ranks have snapshots" + std::string(copied ? " and copies" : "") +
                             " of step " + std::to_string(round_->step));
   }
+  if (!copied) round_->not_copied = no_copies_;
   close("", members, effects);
 }
 
@@ -218,13 +265,20 @@ void SnapshotRounds::pace(const Members& members) {
   if (2 * wanted < interval_) interval_ = wanted;
 }
 
-void SnapshotRounds::close(const std::string& error, const Members& members, Effects& effects) {
+void SnapshotRounds::close(const std::string& error, const Members& members, Effects& effects,
+                           bool again) {
   const Round round = *std::exchange(round_, std::nullopt);
   for (const auto& [index, state] : members.all()) {
     if (!state.connected()) continue;
+    const bool leaves = !again && round.leaving.contains(state.session);
     effects.send.emplace_back(
-        index, protocol::Saved{.step = round.step, .error = error, .files = {}, .snapshot = true});
+        index, protocol::Saved{.step = round.step,
+                               .error = leaves && error.empty() ? round.not_copied : error,
+                               .leave = leaves,
+                               .files = {},
+                               .snapshot = true});
   }
+  if (!again) served_.insert(round.leaving.begin(), round.leaving.end());
 }
 
 void SnapshotRounds::fail(const std::string& error, const Members& members, Effects& effects) {

@@ -42,10 +42,13 @@ class SnapshotRounds {
   struct Round {
     std::int64_t step = 0;
     std::set<int> waiting;
+    std::set<control::SessionId> leaving;  // may end when the round has ended
     SteadyTime opened{};
     double seconds = 0;    // the longest of all ranks
+    bool soon = false;     // of the next step, for ranks that leave
     bool copying = false;  // all have their snapshots
     double copy_seconds = 0;
+    std::string not_copied;                     // why, once all have their snapshots only
     std::vector<protocol::CopySource> sources;  // by stage
     std::vector<int> workers;                   // by stage
   };
@@ -54,15 +57,24 @@ class SnapshotRounds {
   // Keeps the newest set that is whole, if possible with its copies, so that the next round cannot
   // take the place of the only one.
   void settle(const schedule::Plan& plan, const Members& members, Effects& effects);
-  void open(const schedule::Plan& plan, const Members& members, SteadyTime now, Effects& effects);
+  // A round of the next step that can be had, if `soon`, else of the next multiple of the interval.
+  void open(const schedule::Plan& plan, const Members& members, SteadyTime now, bool soon,
+            Effects& effects);
+  // Ranks that leave go on until copies of a step are whole, and do not begin the next one. So no
+  // step is done again. If all leave, nobody would keep the copies.
+  void serve_leaving_ranks(const schedule::Plan& plan, const Members& members, SteadyTime now,
+                           Effects& effects);
+  std::vector<int> unserved(const Members& members) const;  // that leave
   // Orders the copies of the round; returns false if none are wanted.
   bool order_copies(Effects& effects);
   void on_copy_failed(int index, const protocol::Saved& saved, const Members& members,
                       Effects& effects);
   void whole(const Members& members, Effects& effects);
   void pace(const Members& members);
-  // Ends the round; an error means that not all ranks have the snapshot.
-  void close(const std::string& error, const Members& members, Effects& effects);
+  // Ends the round; an error means that not all ranks have the snapshot. again: another round
+  // follows at once, for which ranks that leave wait, too.
+  void close(const std::string& error, const Members& members, Effects& effects,
+             bool again = false);
   // The same for an error that is likely to come again.
   void fail(const std::string& error, const Members& members, Effects& effects);
 
@@ -76,8 +88,9 @@ class SnapshotRounds {
   bool settled_ = false;
   bool told_ = false;  // that a set is whole
   schedule::Neighbors neighbors_;
-  int failed_copies_ = 0;  // in a row
-  std::string no_copies_;  // why there are none for now
+  std::set<control::SessionId> served_;  // have left, or may
+  int failed_copies_ = 0;                // in a row
+  std::string no_copies_;                // why there are none for now
   std::string state_;
 };
 

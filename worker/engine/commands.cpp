@@ -22,6 +22,7 @@ constexpr std::size_t kMostPrepared = 2;  // worker/coordinator/README.md "Plan 
 
 void Engine::take_letters() {
   while (const std::optional<Letter> letter = mailbox_.take()) on(*letter);
+  settle_leave();
 }
 
 void Engine::on(const Letter& letter) {

@@ -45,7 +45,8 @@ class Engine {
   // Finishes the running step if that takes at most `grace`, then ends.
   void leave(std::chrono::nanoseconds grace);
   // Trains until the coordinator says that a checkpoint is complete, or for `grace`, then ends.
-  // Ends at once if no generation runs or nothing is saved.
+  // Where none is written, the same for copies of this rank's state (snapshots.h). Ends at once if
+  // no generation runs; without either as leave() does.
   void leave_saved(std::chrono::nanoseconds grace);
   void checkpoint_written(std::chrono::nanoseconds took) { recorder_.checkpoint_written(took); }
   Statistics statistics() const { return recorder_.read(); }
@@ -91,6 +92,10 @@ class Engine {
   bool one_more_step();
   bool switch_due() const;
   bool copies_for_saves() const { return options_.saves && parts_.device.is_host(); }
+
+  // Whether this rank's state goes on as a copy that another rank keeps: one replica, several
+  // stages. If not, a rank that is to leave without a checkpoint ends after its step.
+  void settle_leave();
 
   // snapshots.cpp.
   // more: bytes besides the snapshots.

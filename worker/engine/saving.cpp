@@ -21,10 +21,18 @@ bool loads(const schedule::Plan& plan) {
 }  // namespace
 
 void Engine::leave_saved(std::chrono::nanoseconds grace) {
-  if (!options_.saves) return leave(grace);
+  if (!options_.saves && parts_.snapshots == nullptr) return leave(grace);
   const SteadyTime at = parts_.clock.now() + grace;
   leave_saved_at_.store(std::max<std::int64_t>(1, at.time_since_epoch().count()));
   mailbox_.interrupt_connecting();
+}
+
+void Engine::settle_leave() {
+  if (options_.saves || leave_saved_at_.load() == 0) return;
+  const bool copied = generation_ && generation_->trains() &&
+                      generation_->current.plan.replica_count() == 1 &&
+                      generation_->current.plan.stage_count() > 1;
+  if (!copied && !leave_is_over()) leave_at_.store(leave_saved_at_.exchange(0));
 }
 
 // Parameters change at the very end of a step, so while step N runs they are still the state after
@@ -66,6 +74,10 @@ void Engine::save_if_due() {
 
 void Engine::on_saved(const protocol::Saved& saved) {
   if (saved.snapshot) {
+    if (saved.leave) {
+      saving_.released = true;
+      saving_.failure = saved.error;
+    }
     if (parts_.snapshots != nullptr) {
       parts_.snapshots->taken_by_all(saved.step, saved.error.empty());
     }
@@ -91,16 +103,19 @@ std::optional<Ending> Engine::end_of_leave() const {
   // A rank without a stage waits, too: the others may need it as their coordinator.
   const bool waits = generation_ && generation_->running && !generation_->broken;
   if (waits && !leave_is_over()) return std::nullopt;
-  std::string how = ", saved";
-  if (!saving_.released) how = waits ? ", not saved: the grace is over" : "";
-  if (!saving_.failure.empty()) how = ", not saved: " + saving_.failure;
+  const std::string what = options_.saves ? "saved" : "copied";
+  std::string how = ", " + what;
+  if (!saving_.released) how = waits ? ", not " + what + ": the grace is over" : "";
+  if (!saving_.failure.empty()) how = ", not " + what + ": " + saving_.failure;
   return Ending{Exit::kTerminated, "left after step " + std::to_string(step_) + how};
 }
 
 bool Engine::holds() const {
-  if (!options_.saves || saving_.ordered) return false;
+  const bool leaves = leave_saved_at_.load() != 0 && saving_.copied == step_;
+  if (!options_.saves) return leaves && !snapshot_at_;
+  if (saving_.ordered) return false;
   if (step_ >= options_.total_steps) return !saving_.last_done || !saving_.failure.empty();
-  return leave_saved_at_.load() != 0 && saving_.copied == step_;
+  return leaves;
 }
 
 std::optional<Ending> Engine::hold(const std::stop_token& stop) {

@@ -90,6 +90,7 @@ void Engine::snapshot_if_due() {
   }
   const SteadyTime start = parts_.clock.now();
   parts_.snapshots->take(*generation_->stage, generation_->layers, step_);
+  if (!options_.saves) saving_.copied = step_;
   stopwatch_.cut_out(StepPart::kSave, start);
 }
 

@@ -23,13 +23,17 @@ constexpr std::int64_t kTotal = 1000;
 // Three ranks that train plan 1, a snapshot each 10 steps.
 struct Rounds {
   explicit Rounds(NeighborCopies copies_wanted = NeighborCopies::kAuto)
-      : policy{.every_steps = 10, .deadline = 60s, .copies = copies_wanted} {
+      : policy{.every_steps = 10, .deadline = 60s, .copies = copies_wanted, .for_leaving = true} {
     for (int i = 0; i < 3; ++i) members.hello(++session, {.member = member(i)}, now);
     advance();
   }
   void advance() { take(rounds.advance(trains ? &current : nullptr, members, now)); }
   void stand_at(std::int64_t step) {
     for (int i = 0; i < 3; ++i) members.status(i, {.epoch = 1, .step = step, .stage = i});
+    advance();
+  }
+  void leave(int index) {
+    members.leave(index, "SIGTERM");
     advance();
   }
   void answer(int index, protocol::Saved saved) {
@@ -50,6 +54,7 @@ struct Rounds {
       if (const auto* const saved = std::get_if<protocol::Saved>(&message)) {
         EXPECT_TRUE(saved->snapshot);
         if (index == 0) ended.push_back({saved->step, saved->error});
+        if (saved->leave) released.push_back({index, saved->error});
       }
     }
     for (auto& one : effects.warnings) warnings.push_back(std::move(one));
@@ -66,6 +71,7 @@ struct Rounds {
   std::vector<std::int64_t> ordered;
   std::vector<std::pair<int, protocol::CopySource>> copies;
   std::vector<std::pair<std::int64_t, std::string>> ended;
+  std::vector<std::pair<int, std::string>> released;  // may leave, and why without copies
   std::vector<std::string> warnings, notes;
 };
 
@@ -215,6 +221,70 @@ TEST(SnapshotRounds, ThatAreHalfCopiedStayForARecovery) {
   job.trains = false;
   job.advance();
   EXPECT_THAT(job.ended, IsEmpty());
+}
+
+TEST(SnapshotRounds, AreOfTheNextStepForARankThatLeaves) {
+  Rounds job;
+  job.stand_at(13);
+  all_have(job, 10);
+  all_copied(job, 10);
+  ASSERT_THAT(job.ordered, ElementsAre(10, 20));
+  job.leave(1);
+  EXPECT_THAT(job.ordered, ElementsAre(10, 20, 14));
+  job.advance();
+  all_have(job, 14);
+  EXPECT_THAT(job.released, IsEmpty()) << "its state is in no other memory";
+  all_copied(job, 14);
+  EXPECT_THAT(job.released, ElementsAre(std::pair(1, "")));
+  EXPECT_THAT(job.ordered, ElementsAre(10, 20, 14, 20)) << "as before";
+}
+
+TEST(SnapshotRounds, ThatCameTooLateAreRepeatedForARankThatLeaves) {
+  Rounds job;
+  job.stand_at(13);
+  job.leave(1);
+  EXPECT_THAT(job.ordered, ElementsAre(10)) << "a round of a step that it has passed is open";
+  all_have(job, 10);
+  all_copied(job, 10);
+  ASSERT_THAT(job.ordered, ElementsAre(10, 14));
+  job.answer(0, {.step = 14, .late = true, .at = 15});
+  EXPECT_THAT(job.released, IsEmpty());
+  ASSERT_THAT(job.ordered, ElementsAre(10, 14, 17));
+  all_have(job, 17);
+  job.leave(2);
+  EXPECT_THAT(job.ordered, ElementsAre(10, 14, 17)) << "it may have passed step 17";
+  all_copied(job, 17);
+  EXPECT_THAT(job.released, ElementsAre(std::pair(1, "")));
+  ASSERT_EQ(job.ordered.size(), 4U);
+  all_have(job, job.ordered.back());
+  all_copied(job, job.ordered.back());
+  EXPECT_THAT(job.released, ElementsAre(std::pair(1, ""), std::pair(2, "")));
+}
+
+TEST(SnapshotRounds, KeepNoRankWhoseStateNobodyWouldKeep) {
+  Rounds off(NeighborCopies::kOff);
+  off.leave(1);
+  EXPECT_THAT(off.released, ElementsAre(std::pair(1, "no copies are wanted")));
+  EXPECT_THAT(off.ordered, ElementsAre(10));
+
+  Rounds all;
+  for (int i = 0; i < 3; ++i) all.members.leave(i, "SIGTERM");
+  all.advance();
+  EXPECT_EQ(all.released.size(), 3U);
+  all.advance();
+  EXPECT_EQ(all.released.size(), 3U) << "once";
+
+  Rounds full;
+  full.leave(1);
+  all_have(full, 1);
+  full.answer(2, {.step = 1, .error = "a copy needs 9 GB", .trouble = kFull, .copy = true});
+  EXPECT_THAT(full.released, ElementsAre(std::pair(1, "worker 2: a copy needs 9 GB")));
+  EXPECT_THAT(full.ended.back(), std::pair(1, "")) << "the others keep their snapshots";
+
+  Rounds fails;
+  fails.leave(1);
+  fails.answer(2, {.step = 1, .error = "needs 9 GB"});
+  EXPECT_THAT(fails.released, ElementsAre(std::pair(1, "worker 2: needs 9 GB")));
 }
 
 // As a coordinator leaves them that dies in the middle of a round.
