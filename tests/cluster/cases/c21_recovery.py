@@ -11,7 +11,7 @@ import lab
 from lab import check
 
 LOGS = lab.STATE / "logs-recovery"
-NAME, ALONE = "kept", "alone"   # jobs of two replicas, of one
+NAME, ALONE, IDLE = "kept", "alone", "idle"   # jobs of two replicas, of one, of one with an idle worker
 MOST_LOST = 8   # recovery.maxLostSteps
 LONGEST = 60     # seconds from a loss to the next steps; about 8 on a quiet machine
 RESTARTS = collections.Counter()   # of the jobs so far
@@ -73,15 +73,16 @@ def nothing_is_lost(namespace, what, lose):
     return note
 
 
-def few_are_done_again(namespace, what, lose, counted=True):
-    before = lab.job(namespace, ALONE)["status"].get("recovery", {})
+def few_are_done_again(namespace, what, lose, counted=True, most=None, name=ALONE):
+    before = lab.job(namespace, name)["status"].get("recovery", {})
     lost, copies = before.get("lostSteps", 0), before.get("copies", "")
-    recovery, note = steps_again(namespace, what, lose, ALONE, counted)
+    recovery, note = steps_again(namespace, what, lose, name, counted)
     check(recovery["last"]["source"] == "Copies", f"{what}: {recovery}")
     told = re.match("each ([0-9]+) steps", copies)   # longer where copies would cost over 1 % of the time
-    most = max(MOST_LOST, 2 * int(told.group(1))) if told else MOST_LOST
+    if most is None:
+        most = max(MOST_LOST, 2 * int(told.group(1))) if told else MOST_LOST
     check(recovery.get("lostSteps", 0) - lost <= most, f"{what}: {recovery}, copies {copies}")
-    steps, _ = logged(ALONE)
+    steps, _ = logged(name)
     apart = {step: losses for step, losses in steps.items() if len(losses) > 1}
     check(not apart, f"{what}: steps that were done again have other losses: {apart}")
     missing = set(range(min(steps), max(steps))) - set(steps)
@@ -97,8 +98,12 @@ def kill(namespace, *places, name=NAME):
     return act
 
 
-def train(namespace, name, replicas, times):
+def train(namespace, name, replicas, times, idle=0):
     body = jobs.replicas_job(name, replicas, 1_000_000, args=[f"--loss-log=/logs/{name}.$(WEIR_POD_NAME).json"], times=times)
+    if idle:
+        for stage, group in enumerate(body["spec"]["workerGroups"]):
+            group["stageRange"] = {"first": stage, "last": stage}
+        body["spec"]["workerGroups"][1]["count"] += idle
     body["spec"]["failurePolicy"] = {"maxRestarts": 10}
     body["spec"]["recovery"] = {"maxLostSteps": MOST_LOST}
     body["spec"]["worker"]["volumes"].append({"name": "logs", "persistentVolumeClaim": {"claimName": "logs"}})
@@ -156,22 +161,50 @@ def test_a_killed_coordinator_without_a_peer_costs_a_few_steps(namespace):
     return few_are_done_again(namespace, "coordinator killed", kill(namespace, (0, 0), name=ALONE))
 
 
-def delete_pod(namespace, place):
+def delete_pod(namespace, place, *how, name=ALONE):
     def copied():
-        return "with copies on neighbors" in lab.job(namespace, ALONE)["status"].get("recovery", {}).get("copies", "")
-    step = lab.reported_step(namespace, ALONE)
-    lab.wait_until("copies after the last loss", lambda: copied() and lab.reported_step(namespace, ALONE) >= step + 3 * MOST_LOST, LONGEST)
-    pod = ranks(namespace, ALONE)[place]
-    return lambda: lab.kubectl("-n", namespace, "delete", "pod", pod, "--grace-period=0", "--force")
+        return "with copies on neighbors" in lab.job(namespace, name)["status"].get("recovery", {}).get("copies", "")
+    step = lab.reported_step(namespace, name)
+    lab.wait_until("copies after the last loss", lambda: copied() and lab.reported_step(namespace, name) >= step + 3 * MOST_LOST, LONGEST)
+    pod = ranks(namespace, name)[place]
+    return lambda: lab.kubectl("-n", namespace, "delete", "pod", pod, *how)
+
+
+AT_ONCE = ("--grace-period=0", "--force")
 
 
 def test_a_deleted_pod_without_a_peer_costs_a_few_steps(namespace):
-    return few_are_done_again(namespace, "pod deleted", delete_pod(namespace, (0, 1)), counted=False)
+    return few_are_done_again(namespace, "pod deleted", delete_pod(namespace, (0, 1), *AT_ONCE), counted=False)
 
 
 def test_a_deleted_coordinator_without_a_peer_costs_a_few_steps(namespace):
-    return few_are_done_again(namespace, "coordinator's pod deleted", delete_pod(namespace, (0, 0)), counted=False)
+    return few_are_done_again(namespace, "coordinator's pod deleted", delete_pod(namespace, (0, 0), *AT_ONCE), counted=False)
+
+
+def test_a_pod_that_has_time_to_end_costs_no_step(namespace):
+    return few_are_done_again(namespace, "pod told to end", delete_pod(namespace, (0, 1), "--wait=false"), counted=False, most=0)
+
+
+def test_a_coordinator_that_has_time_to_end_costs_no_step(namespace):
+    return few_are_done_again(namespace, "coordinator told to end", delete_pod(namespace, (0, 0), "--wait=false"), counted=False, most=0)
 
 
 def test_all_processes_killed_cost_a_few_steps(namespace):
     return few_are_done_again(namespace, "all killed", kill(namespace, (0, 0), (0, 1), name=ALONE))
+
+
+def test_an_idle_worker_takes_the_place_of_a_lost_one(namespace):
+    lab.kubectl("-n", namespace, "delete", "ppj", ALONE)
+    train(namespace, IDLE, 1, "profile", idle=1)
+    [idle] = lab.plan_document(namespace, lab.job(namespace, IDLE))["idle"]
+    note = few_are_done_again(namespace, "pod deleted, a worker idle", delete_pod(namespace, (0, 1), *AT_ONCE, name=IDLE), counted=False, name=IDLE)
+    check(ranks(namespace, IDLE)[(0, 1)] == idle, f"{idle} was idle, stage 1 is at {ranks(namespace, IDLE)[(0, 1)]}")
+    [event] = lab.events(namespace, "SpareUsed", IDLE)
+    check(f"{idle} takes stage 1" in event["note"], event["note"])
+    return note
+
+
+def test_a_worker_that_has_time_to_end_hands_over_to_an_idle_one(namespace):
+    lab.wait_until("the new pod is idle", lambda: lab.job(namespace, IDLE)["status"].get("workersSummary") == "3/3", LONGEST)
+    return few_are_done_again(namespace, "pod told to end, a worker idle", delete_pod(namespace, (0, 1), "--wait=false", name=IDLE), counted=False,
+                              most=0, name=IDLE)

@@ -137,12 +137,7 @@ std::optional<Failure> running_pod(const View& view, Draft& draft, const api::Po
 // missing before the first plan is no failure.
 bool was_in_plan(const View& view, const Slot& slot) {
   if (view.plan == nullptr) return false;
-  const std::string stem = api::pod_name(view.job().meta.name, slot.group, slot.index_in_group, 0);
-  const auto same = [&](const std::string& pod) {
-    if (pod == stem) return true;
-    return pod.starts_with(stem + "-") &&
-           pod.find_first_not_of("0123456789", stem.size() + 1) == std::string::npos;
-  };
+  const auto same = [&](const std::string& pod) { return is_of_slot(view, slot, pod); };
   return std::ranges::any_of(view.plan->ranks, [&](const auto& rank) { return same(rank.pod); }) ||
          std::ranges::any_of(view.plan->idle, same);
 }

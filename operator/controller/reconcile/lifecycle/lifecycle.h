@@ -82,7 +82,8 @@ void ask_why_pods_wait(const View& view, Draft& draft);
 // Pods.
 bool pod_ended(const api::Pod& pod);  // all its containers have ended, so it holds no resources
 bool lacks_pod(const Slot& slot);     // it has no pod, or the pod's worker has failed
-std::string label_of(const api::Pod& pod, const char* label);  // "" = it has none
+bool is_of_slot(const View& view, const Slot& slot, const std::string& pod);  // any attempt
+std::string label_of(const api::Pod& pod, const char* label);                 // "" = it has none
 int generation_of(const api::Pod& pod);
 // The pod is made again, because its trainer has never started and the template was edited later.
 bool outdated(const Draft& draft, const api::Pod& pod);
@@ -118,10 +119,12 @@ bool silent(const View& view, const Draft& draft);
 int registered_workers(const View& view, int replicas = 1 << 30);
 
 // Size (resize.cpp).
-bool needed(const View& view, const Slot& slot);  // it belongs to a needed replica
+// Training stops if it is missing: it belongs to a needed replica, and if the plan in force runs,
+// it has a stage.
+bool needed(const View& view, const Slot& slot);
 int needed_workers(const View& view);
 bool members_complete(const View& view, int replicas);  // all of the first replicas are registered
-bool members_complete(const View& view);                // all of the needed replicas are registered
+bool members_complete(const View& view);                // all needed ones are registered
 bool resize_due(const View& view);
 // New replicas could not copy the state of a live one, so they load the checkpoint.
 bool move_refused(const View& view);

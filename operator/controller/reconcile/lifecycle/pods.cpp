@@ -138,6 +138,13 @@ bool failure_recorded(const View& view, const api::Pod& pod) {
 
 }  // namespace
 
+bool is_of_slot(const View& view, const Slot& slot, const std::string& pod) {
+  const std::string stem = api::pod_name(view.job().meta.name, slot.group, slot.index_in_group, 0);
+  if (pod == stem) return true;
+  return pod.starts_with(stem + "-") &&
+         pod.find_first_not_of("0123456789", stem.size() + 1) == std::string::npos;
+}
+
 std::string label_of(const api::Pod& pod, const char* key) {
   const auto found = pod.meta.labels.find(key);
   return found == pod.meta.labels.end() ? "" : found->second;

@@ -76,6 +76,18 @@ bool resize_refused(const View& view) {
          runs_on(working_pods(view), *view.newest);
 }
 
+// Whether all workers of which `which` is true have registered.
+template <class Which>
+bool all_registered(const View& view, const Which& which) {
+  if (!view.snapshot.members) return false;
+  std::set<std::string> registered;
+  for (const auto& member : view.snapshot.members->body.members) registered.insert(member.pod_uid);
+  return std::ranges::all_of(view.slots, [&](const Slot& slot) {
+    return !which(slot) || (slot.pod && !worker_ended(*slot.pod) && !slot.pod->meta.deleting &&
+                            registered.contains(slot.pod->meta.uid));
+  });
+}
+
 std::string replicas_text(const View& view) {
   return std::to_string(view.needed_replicas) + " of " + std::to_string(view.wanted_replicas) +
          " replicas train";
@@ -112,7 +124,11 @@ std::optional<api::Refusal> refuse_resize(const View& view, const Draft& draft) 
 }
 
 bool needed(const View& view, const Slot& slot) {
-  return slot.replica < view.needed_replicas;
+  if (slot.replica >= view.needed_replicas) return false;
+  if (!view.plan_lives || view.plan != view.applied) return true;
+  return slot.pod && std::ranges::any_of(view.plan->ranks, [&](const auto& rank) {
+           return rank.pod_uid == slot.pod->meta.uid;
+         });
 }
 
 int needed_workers(const View& view) {
@@ -121,18 +137,11 @@ int needed_workers(const View& view) {
 }
 
 bool members_complete(const View& view, int replicas) {
-  if (!view.snapshot.members) return false;
-  std::set<std::string> registered;
-  for (const auto& member : view.snapshot.members->body.members) registered.insert(member.pod_uid);
-  return std::ranges::all_of(view.slots, [&](const Slot& slot) {
-    return slot.replica >= replicas ||
-           (slot.pod && !worker_ended(*slot.pod) && !slot.pod->meta.deleting &&
-            registered.contains(slot.pod->meta.uid));
-  });
+  return all_registered(view, [&](const Slot& slot) { return slot.replica < replicas; });
 }
 
 bool members_complete(const View& view) {
-  return members_complete(view, view.needed_replicas);
+  return all_registered(view, [&](const Slot& slot) { return needed(view, slot); });
 }
 
 bool resize_due(const View& view) {

@@ -147,6 +147,14 @@ schedule::StateMove state_of_new_plan(const View& view, const facts::Facts& fact
   return recovers ? StateMove::kRecover : StateMove::kCheckpoint;
 }
 
+// Adaptation begins anew with other members.
+void forget_adaptation(Draft& draft) {
+  adaptation::Memory memory = std::move(draft.adaptation.memory);
+  adaptation::forget_ranks(memory);
+  draft.adaptation = AdaptationState{.memory = std::move(memory)};
+  draft.status.regroup_cooldown_seconds = 0;
+}
+
 // Why there is no plan, if there is one without copies.
 std::string lack_of_copies(const View& view, const Draft& draft, const facts::Facts& facts) {
   if (!facts::needs_copies(facts)) return "";
@@ -171,15 +179,44 @@ void plan_from_scratch(const View& view, Draft& draft, Trigger trigger) {
     return refuse_job(view, draft, "NoFeasiblePlan",
                       copies.empty() ? report.error().message : copies);
   }
-  adaptation::Memory memory = std::move(draft.adaptation.memory);
-  adaptation::forget_ranks(memory);
-  draft.adaptation = AdaptationState{.memory = std::move(memory)};
-  draft.status.regroup_cooldown_seconds = 0;
+  forget_adaptation(draft);
   Plan plan = std::move(report->plan);
   plan.state = state_of_new_plan(view, facts, trigger);
   plan.sync = shares::first_sync(view.spec(), plan.replica_count());
   limit_caps(facts, plan);
   adopt_plan(view, draft, std::move(plan), trigger, 0);
+}
+
+// If workers are lost and others are idle, these take their places. The pods that are made for the
+// lost ones are idle then.
+void substitute(const View& view, Draft& draft) {
+  const facts::Facts facts = facts_of(view, draft);
+  // The workers would refuse the same plan again.
+  if (view.refused && view.newest != nullptr && members_live(facts, *view.newest)) return;
+  auto plan = with_substitutes(view, draft);
+  if (!plan) return;
+  // The plan for an edited spec is made when all workers are there.
+  const api::JobSpec& spec = view.spec();
+  if (plan->replica_count() != view.wanted_replicas || !contradiction(spec, *plan).empty() ||
+      plan->stage_count() != spec.stages.value_or(plan->stage_count())) {
+    return;
+  }
+  std::string names;
+  for (const auto& rank : plan->ranks) {
+    const bool stays = std::ranges::any_of(
+        view.plan->ranks, [&](const auto& one) { return one.pod_uid == rank.pod_uid; });
+    if (!stays) {
+      const auto place = &rank - plan->ranks.data();
+      names += (names.empty() ? "" : ", ") + rank.pod + " takes stage " +
+               std::to_string(rank.stage) + " of " +
+               view.plan->ranks[static_cast<std::size_t>(place)].pod;
+    }
+  }
+  draft.event("Normal", "SpareUsed", names, "Plan");
+  forget_adaptation(draft);
+  plan->state = state_of_new_plan(view, facts, Trigger::kRestart);
+  limit_caps(facts, *plan);
+  adopt_plan(view, draft, *std::move(plan), Trigger::kRestart, 0);
 }
 
 // True if a switch broke off after COMMIT, and pods that it needs were made again later. Then
@@ -278,7 +315,8 @@ void make_plans(const View& view, Draft& draft) {
   const bool goes = std::ranges::any_of(view.slots, [&](const Slot& slot) {
     return slot.pod && replaced_by_restart(draft, *slot.pod);
   });
-  if (goes || !members_complete(view)) return;
+  if (goes) return;
+  if (!members_complete(view)) return substitute(view, draft);
   // A plan for the same members would be refused again, so the next one waits.
   const facts::Facts facts = facts_of(view, draft);
   if (view.refused && view.newest != nullptr && members_live(facts, *view.newest) &&

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "operator/controller/reconcile/pass/draft.h"
@@ -26,6 +27,9 @@ void adopt_plan(const View& view, Draft& draft, schedule::Plan plan, schedule::T
                 double predicted_gain);
 // Writes k, batches and stages of this plan into status.plan, but not its revision.
 void show_plan(const View& view, Draft& draft, const schedule::Plan& plan);
+// The plan in force with idle workers of the same groups in the places of lost ones. Nothing: no
+// worker is lost, or too few are idle, or the lost one is the coordinator.
+std::optional<schedule::Plan> with_substitutes(const View& view, const Draft& draft);
 // Text about idle workers, e.g. "2 of 10 workers have no stage (x-w-8, x-w-9): the model has 8
 // layers"; "" = there are none.
 std::string idle_text(const View& view, const schedule::Plan& plan);
