@@ -207,12 +207,18 @@ Effects PlanSwitch::on_lost(int index, const std::string& reason, const Members&
     }
     return effects;
   }
-  if (of_base != nullptr && !broken_ && !lose_replica(index, of_base, lost, members, effects)) {
+  const bool breaks =
+      of_base != nullptr && !broken_ && !lose_replica(index, of_base, lost, members, effects);
+  if (breaks) {
     broken_ = true;
     lost_.clear();
     to_ranks(*base_, lost, members, effects, index);
   }
-  if (phase_ != Phase::kPreparing || rank_of(&attempt_->plan, state) == nullptr) return effects;
+  if (phase_ != Phase::kPreparing) return effects;
+  if (rank_of(&attempt_->plan, state) == nullptr) {
+    if (breaks || holder(state) != nullptr) prepare_again(members, now, effects);
+    return effects;
+  }
   if (patient() && !attempt_->rejoin) {  // its pods return, or a newer revision comes
     to_ranks(attempt_->plan, protocol::Abort{attempt_->plan.revision}, members, effects);
     report(protocol::Outcome::kAborted, lost.reason + ", before COMMIT", effects);
@@ -247,11 +253,21 @@ void PlanSwitch::on_peer_lost(int index, const protocol::PeerLost& lost, const M
         lost_.clear();
         to_ranks(*base_, lost, members, effects, index);
       }
-      if (phase_ == Phase::kPreparing) {
+      if (phase_ != Phase::kPreparing) return;
+      if (patient()) {
+        prepare_again(members, now, effects);
+      } else {
         give_up(protocol::Outcome::kAborted, lost.reason, members, now, effects);
       }
       return;
   }
+}
+
+// The generation in force has broken, so the plan that is being prepared takes its state from
+// elsewhere.
+void PlanSwitch::prepare_again(const Members& members, SteadyTime now, Effects& effects) {
+  to_ranks(attempt_->plan, protocol::Abort{attempt_->plan.revision}, members, effects);
+  begin(schedule::Plan(attempt_->wanted), attempt_->rejoin, members, now, effects);
 }
 
 void PlanSwitch::give_up(protocol::Outcome outcome, const std::string& reason,

@@ -149,6 +149,7 @@ class PlanSwitch {
                     SteadyTime now, Effects& effects);
   // Ends the attempt before COMMIT: sends ABORT to its ranks, then keeps the old plan or rejoins
   // it.
+  void prepare_again(const Members& members, SteadyTime now, Effects& effects);
   void give_up(protocol::Outcome outcome, const std::string& reason, const Members& members,
                SteadyTime now, Effects& effects);
   // Replicas that average continue without the replica of `rank`; its other ranks except `except`

@@ -40,7 +40,8 @@ SnapshotRounds::Effects SnapshotRounds::advance(const schedule::Plan* plan, cons
   Effects effects;
   if (policy_.every_steps == 0) return effects;
   if (plan == nullptr || plan->replica_count() > 1) {
-    if (round_ && !round_->copying) close("the generation is over", members, effects);
+    // Ranks that leave may be sources of a switch. If there is none, they end without their peers.
+    if (round_ && !round_->copying) close("the generation is over", members, effects, true);
     round_.reset();  // all have their snapshots, and perhaps they are needed
     reached_ = 0;
     settled_ = false;
@@ -91,11 +92,14 @@ void SnapshotRounds::settle(const schedule::Plan& plan, const Members& members, 
   }
 }
 
-std::vector<int> SnapshotRounds::unserved(const Members& members) const {
+std::vector<int> SnapshotRounds::unserved(const schedule::Plan& plan,
+                                          const Members& members) const {
   std::vector<int> result;
-  for (const auto& [index, member] : members.all()) {
-    const bool wants = member.connected() && member.leaving && !member.finished;
-    if (wants && !served_.contains(member.session)) result.push_back(index);
+  for (const schedule::RankPlace& rank : plan.ranks) {
+    const MemberState* const member = members.by_pod(rank.pod);
+    const bool wants =
+        member != nullptr && member->connected() && member->leaving && !member->finished;
+    if (wants && !served_.contains(member->session)) result.push_back(member->member.worker_index);
   }
   return result;
 }
@@ -103,7 +107,7 @@ std::vector<int> SnapshotRounds::unserved(const Members& members) const {
 void SnapshotRounds::serve_leaving_ranks(const schedule::Plan& plan, const Members& members,
                                          SteadyTime now, Effects& effects) {
   if (!policy_.for_leaving) return;
-  const std::vector<int> leaving = unserved(members);
+  const std::vector<int> leaving = unserved(plan, members);
   if (leaving.empty()) return;
   const bool all = std::ranges::all_of(
       members.all(), [](const auto& one) { return !one.second.connected() || one.second.leaving; });

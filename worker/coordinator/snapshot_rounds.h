@@ -64,7 +64,7 @@ class SnapshotRounds {
   // step is done again. If all leave, nobody would keep the copies.
   void serve_leaving_ranks(const schedule::Plan& plan, const Members& members, SteadyTime now,
                            Effects& effects);
-  std::vector<int> unserved(const Members& members) const;  // that leave
+  std::vector<int> unserved(const schedule::Plan& plan, const Members& members) const;
   // Orders the copies of the round; returns false if none are wanted.
   bool order_copies(Effects& effects);
   void on_copy_failed(int index, const protocol::Saved& saved, const Members& members,

@@ -28,11 +28,12 @@ void Engine::leave_saved(std::chrono::nanoseconds grace) {
 }
 
 void Engine::settle_leave() {
-  if (options_.saves || leave_saved_at_.load() == 0) return;
+  if (options_.saves || leave_saved_at_.load() == 0 || leave_is_over()) return;
+  if (pending_ || (offer_ && !generation_->running)) return;  // others fetch its layers
   const bool copied = generation_ && generation_->trains() &&
                       generation_->current.plan.replica_count() == 1 &&
                       generation_->current.plan.stage_count() > 1;
-  if (!copied && !leave_is_over()) leave_at_.store(leave_saved_at_.exchange(0));
+  if (!copied) leave_at_.store(leave_saved_at_.exchange(0));
 }
 
 // Parameters change at the very end of a step, so while step N runs they are still the state after
@@ -101,7 +102,8 @@ bool Engine::leave_is_over() const {
 std::optional<Ending> Engine::end_of_leave() const {
   if (leave_saved_at_.load() == 0) return std::nullopt;
   // A rank without a stage waits, too: the others may need it as their coordinator.
-  const bool waits = generation_ && generation_->running && !generation_->broken;
+  const bool hands_over = !options_.saves && offer_;
+  const bool waits = generation_ && (generation_->running || hands_over) && !generation_->broken;
   if (waits && !leave_is_over()) return std::nullopt;
   const std::string what = options_.saves ? "saved" : "copied";
   std::string how = ", " + what;
@@ -112,7 +114,7 @@ std::optional<Ending> Engine::end_of_leave() const {
 
 bool Engine::holds() const {
   const bool leaves = leave_saved_at_.load() != 0 && saving_.copied == step_;
-  if (!options_.saves) return leaves && !snapshot_at_;
+  if (!options_.saves) return leaves && !snapshot_at_ && (!pending_ || pending_->in_band);
   if (saving_.ordered) return false;
   if (step_ >= options_.total_steps) return !saving_.last_done || !saving_.failure.empty();
   return leaves;

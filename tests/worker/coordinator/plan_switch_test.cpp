@@ -145,6 +145,34 @@ TEST(PlanSwitch, WaitsForTheRightPodUidOnly) {
   EXPECT_EQ(world.receivers<protocol::Prepare>(), (Ranks{0, 1, 2}));
 }
 
+// Pod 3 is to take over from pod 2, which ends before all are READY. A rank may say so first.
+TEST(PlanSwitch, GoesOnIfAWorkerEndsThatThePlanReplaces) {
+  for (const bool rank_says_so : {false, true}) {
+    SCOPED_TRACE(rank_says_so);
+    World job(4);
+    job.train(5);
+    schedule::Plan next = plan(2, schedule::Trigger::kRestart);
+    next.state = schedule::StateMove::kRecover;
+    next.ranks[2].pod = "pod-3";
+    job.offer(next);
+    EXPECT_EQ(job.last<protocol::Prepare>().plan.state, schedule::StateMove::kMove);
+    job.forget();
+    if (rank_says_so) {
+      job.say(1, protocol::PeerLost{.stage = 2, .revision = 1, .reason = "connection closed"});
+    }
+    job.lose(2);
+    EXPECT_TRUE(job.finished.empty());
+    const auto again = job.last<protocol::Prepare>();
+    ASSERT_EQ(again.plan.revision, 2U);
+    EXPECT_EQ(again.plan.state, schedule::StateMove::kCheckpoint) << "nobody holds its layer";
+    for (const int index : {0, 1, 3}) {
+      job.say(index, protocol::Ready{.revision = 2, .incarnation = again.incarnation});
+    }
+    EXPECT_EQ(job.last<protocol::Commit>().revision, 2U);
+    EXPECT_TRUE(job.finished.empty());
+  }
+}
+
 TEST(PlanSwitch, IgnoresARevisionThatIsNotAboveTheHighestSeen) {
   World world;
   world.train();

@@ -261,6 +261,21 @@ TEST(SnapshotRounds, ThatCameTooLateAreRepeatedForARankThatLeaves) {
   EXPECT_THAT(job.released, ElementsAre(std::pair(1, ""), std::pair(2, "")));
 }
 
+// A switch may move its stage, so it may not end when the generation does.
+TEST(SnapshotRounds, ReleaseNoRankForASwitch) {
+  Rounds job;
+  job.leave(1);
+  job.trains = false;
+  job.advance();
+  EXPECT_THAT(job.ended, ElementsAre(std::pair(1, "the generation is over")));
+  EXPECT_THAT(job.released, IsEmpty());
+  job.current.ranks[1].pod = "another";
+  job.members.hello(++job.session, {.member = {.pod = "another", .worker_index = 3}}, job.now);
+  job.trains = true;
+  job.advance();
+  EXPECT_THAT(job.released, IsEmpty()) << "it has no stage any more, and ends by itself";
+}
+
 TEST(SnapshotRounds, KeepNoRankWhoseStateNobodyWouldKeep) {
   Rounds off(NeighborCopies::kOff);
   off.leave(1);
