@@ -324,8 +324,10 @@ void make_plans(const View& view, Draft& draft) {
     constexpr std::chrono::seconds kRetry{30};
     const Time next = draft.status.plan.time.value_or(view.now()) + kRetry;
     if (view.now() < next) {
-      refuse_job(view, draft, "NoFeasiblePlan",
-                 "the workers refused it: " + view.snapshot.report->body.last_switch->reason);
+      const auto& last = *view.snapshot.report->body.last_switch;
+      if (last.outcome == protocol::Outcome::kRefused) {  // else they try it again
+        refuse_job(view, draft, "NoFeasiblePlan", "the workers refused it: " + last.reason);
+      }
       return draft.wake_at(next);
     }
   }

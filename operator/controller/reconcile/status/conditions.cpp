@@ -140,6 +140,9 @@ void show_switch(const View& view, Draft& draft) {
     if (!known) report_resized(view, draft);
     return;
   }
+  // A switch after a loss that meets another one is tried again by the coordinator.
+  const bool again = last.outcome == protocol::Outcome::kAborted && plan.trigger == "Restart";
+  if (again) return;
   // The condition shows whether the event was sent.
   const auto* replan = api::find_condition(view.job().status.conditions, "ReplanInProgress");
   if (replan != nullptr && replan->status == "False") return;
