@@ -46,6 +46,7 @@ SnapshotRounds::Effects SnapshotRounds::advance(const schedule::Plan* plan, cons
     reached_ = 0;
     settled_ = false;
     told_ = false;
+    whole_step_ = -1;
     failed_copies_ = 0;
     no_copies_.clear();
     if (plan != nullptr) state_.clear();
@@ -125,17 +126,22 @@ void SnapshotRounds::serve_leaving_ranks(const schedule::Plan& plan, const Membe
     }
     return;
   }
-  // An open round may be of a step that a rank has passed: that one waits for the next round.
-  const auto in_time = [&](int index) {
-    return !round_->copying && members.find(index)->step <= round_->step;
-  };
-  const bool soon =
-      !round_ || (!round_->copying && !round_->soon && std::ranges::all_of(leaving, in_time));
-  if (soon) open(plan, members, now, true, effects);
-  if (!round_) return;  // training ends before that step
-  for (const int index : leaving) {
-    if (in_time(index)) round_->leaving.insert(members.find(index)->session);
+  // A rank holds at the step of a SAVE that comes after its LEAVE, so an older round does not count
+  // for it. That one is soon over, if its step is not far.
+  const std::int64_t step = soonest(plan, members);
+  if (round_ && (round_->copying || round_->soon || round_->step <= step)) return;
+  open(plan, members, now, true, effects);
+  if (!round_ || !round_->soon) return;  // training ends before that step
+  for (const int index : leaving) round_->leaving.insert(members.find(index)->session);
+}
+
+std::int64_t SnapshotRounds::soonest(const schedule::Plan& plan, const Members& members) const {
+  std::int64_t highest = reached_;
+  for (const schedule::RankPlace& rank : plan.ranks) {
+    const MemberState* const member = members.by_pod(rank.pod);
+    if (member != nullptr) highest = std::max(highest, member->step);
   }
+  return std::max(highest + ahead_, whole_step_ + 1);
 }
 
 void SnapshotRounds::open(const schedule::Plan& plan, const Members& members, SteadyTime now,
@@ -158,8 +164,8 @@ void SnapshotRounds::open(const schedule::Plan& plan, const Members& members, St
                             .files = {}};
   }
   round.soon = soon;
-  round.step = highest + ahead_;
-  if (!soon) round.step = (round.step + interval_ - 1) / interval_ * interval_;
+  round.step =
+      soon ? soonest(plan, members) : (highest + ahead_ + interval_ - 1) / interval_ * interval_;
   if (round.step >= total_steps_) return;  // the end comes first
   for (const int index : round.waiting) {
     effects.send.emplace_back(index,
@@ -251,6 +257,7 @@ void SnapshotRounds::whole(const Members& members, Effects& effects) {
                             " of step " + std::to_string(round_->step));
   }
   if (!copied) round_->not_copied = no_copies_;
+  whole_step_ = round_->step;
   close("", members, effects);
 }
 

@@ -64,6 +64,9 @@ class SnapshotRounds {
   // step is done again. If all leave, nobody would keep the copies.
   void serve_leaving_ranks(const schedule::Plan& plan, const Members& members, SteadyTime now,
                            Effects& effects);
+  // The step of a round that is opened now, as soon as ranks can take their snapshots.
+  std::int64_t soonest(const schedule::Plan& plan, const Members& members) const;
+  // Workers that leave and have a stage, until their round has ended.
   std::vector<int> unserved(const schedule::Plan& plan, const Members& members) const;
   // Orders the copies of the round; returns false if none are wanted.
   bool order_copies(Effects& effects);
@@ -86,7 +89,8 @@ class SnapshotRounds {
   std::int64_t reached_ = 0;  // highest step in a late answer
   // Since the generation began.
   bool settled_ = false;
-  bool told_ = false;  // that a set is whole
+  bool told_ = false;             // that a set is whole
+  std::int64_t whole_step_ = -1;  // of the newest one
   schedule::Neighbors neighbors_;
   std::set<control::SessionId> served_;  // have left, or may
   int failed_copies_ = 0;                // in a row

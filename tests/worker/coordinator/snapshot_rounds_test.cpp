@@ -261,6 +261,27 @@ TEST(SnapshotRounds, ThatCameTooLateAreRepeatedForARankThatLeaves) {
   EXPECT_THAT(job.released, ElementsAre(std::pair(1, ""), std::pair(2, "")));
 }
 
+// It took its snapshot before it was told to end, and may be several steps further now.
+TEST(SnapshotRounds, ThatAreOlderThanItsLeaveDoNotReleaseARank) {
+  Rounds job;
+  job.stand_at(9);
+  job.leave(1);
+  EXPECT_THAT(job.ordered, ElementsAre(10)) << "it is soon over";
+  all_have(job, 10);
+  all_copied(job, 10);
+  EXPECT_THAT(job.released, IsEmpty());
+  EXPECT_THAT(job.ordered, ElementsAre(10, 11)) << "step 10 is whole, whatever is reported";
+  job.leave(2);
+  EXPECT_THAT(job.ordered, ElementsAre(10, 11));
+  all_have(job, 11);
+  all_copied(job, 11);
+  EXPECT_THAT(job.released, ElementsAre(std::pair(1, "")));
+  EXPECT_THAT(job.ordered, ElementsAre(10, 11, 12));
+  all_have(job, 12);
+  all_copied(job, 12);
+  EXPECT_THAT(job.released, ElementsAre(std::pair(1, ""), std::pair(2, "")));
+}
+
 // A switch may move its stage, so it may not end when the generation does.
 TEST(SnapshotRounds, ReleaseNoRankForASwitch) {
   Rounds job;
