@@ -100,12 +100,13 @@ def test_killed_worker_is_replaced_and_training_resumes(namespace):
     lab.wait_until("all workers are back", lambda: lab.condition(lab.job(namespace, "gpt"), "Ready")["reason"] == "Running"
                    and lab.job(namespace, "gpt")["status"].get("workersSummary") == "4/4", 180, show=lambda: lab.show_condition(lab.job(namespace, "gpt"), "Ready"))
     wait_steps(namespace, 5, 180)
+    # The operator tells of it with the workers' next report, which may come after these steps.
+    last = lab.wait_until("the recovery is told", lambda: lab.job(namespace, "gpt")["status"].get("recovery", {}).get("last"), 60)
     status = lab.job(namespace, "gpt")["status"]
     after = trainer_pods(namespace)
     check((status["restarts"], status["restartBudgetUsed"]) == (1, 1), f"{status['restarts']} restarts, budget used {status['restartBudgetUsed']}, for one kill")
     survivors = {name: value for name, value in before.items() if name != victim}
     check(all(after.get(name, ("", ""))[0] == uid for name, (uid, _) in survivors.items()), f"survivors changed: {before} -> {after}")
-    last = status.get("recovery", {}).get("last", {})
     check(last.get("source") == "Copies" and not lab.events(namespace, "ProgressLost", "gpt"), f"not from the copies that workers hold: {last}")
 
 
