@@ -85,6 +85,7 @@ bool StateAverage::post_next() {
                               .combine = transport::mean_of_floats(grant_.weights),
                               .on_device = true,
                               .weights = grant_.weights,
+                              .background = true,
                               .more = !last});
     }
   }

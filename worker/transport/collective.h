@@ -75,6 +75,8 @@ struct AllReduce {
   // work. If false, or if the device is the host, both are host memory. Equal at all members.
   bool on_device = false;
   std::vector<double> weights = {};
+  // It runs beside steps, which wait neither for it nor for the network that it uses.
+  bool background = false;
   // The next call is another operation of this step with the same members, so this one may be
   // complete here before it is complete at the others. Equal at all members.
   bool more = false;

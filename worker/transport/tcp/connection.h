@@ -22,6 +22,7 @@
 #include "worker/transport/tcp/frame_writer.h"
 #include "worker/transport/tcp/place.h"
 #include "worker/transport/tcp/socket_watch.h"
+#include "worker/transport/tcp/traffic_order.h"
 
 namespace weir::transport::tcp {
 
@@ -36,7 +37,8 @@ struct Joined {
 struct LinkContext {
   GenerationId generation;
   std::chrono::nanoseconds dead_after{0};
-  int send_buffer_bytes = 0;  // of a link on a short path; 0: the kernel's own
+  int send_buffer_bytes = 0;            // of a link on a short path; 0: the kernel's own
+  std::shared_ptr<TrafficOrder> order;  // may be null
   boost::asio::io_context& context;
   SocketWatch& watch;
   // While it is true, the engine thread waits for the sockets, and the io thread leaves them alone.

@@ -11,6 +11,8 @@
 #include <system_error>
 #include <unistd.h>
 
+#include <linux/socket.h>
+
 namespace weir::transport::tcp {
 namespace {
 
@@ -19,6 +21,13 @@ Result<std::size_t> outcome(ssize_t count) {
   if (count >= 0) return static_cast<std::size_t>(count);
   if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return std::size_t{0};
   return Error{Code::kUnavailable, std::generic_category().message(errno)};
+}
+
+std::optional<tcp_info> info_of(int descriptor) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::nullopt;
+  return info;
 }
 
 }  // namespace
@@ -64,12 +73,25 @@ std::size_t DataSocket::unread() const {
                                                                   : 0;
 }
 
+void DataSocket::set_receive_buffer(int bytes) {
+  if (bytes > 0) ::setsockopt(descriptor_, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
+  if (bytes > 0) return;
+  int locked = 0;
+  socklen_t size = sizeof locked;
+  if (::getsockopt(descriptor_, SOL_SOCKET, SO_BUF_LOCK, &locked, &size) != 0) return;
+  locked &= ~SOCK_RCVBUF_LOCK;
+  ::setsockopt(descriptor_, SOL_SOCKET, SO_BUF_LOCK, &locked, sizeof locked);
+}
+
+int DataSocket::segment() const {
+  const auto info = info_of(descriptor_);
+  return info ? static_cast<int>(info->tcpi_snd_mss) : 0;
+}
+
 std::optional<std::chrono::nanoseconds> DataSocket::round_trip() const {
-  tcp_info info{};
-  socklen_t size = sizeof info;
-  if (::getsockopt(descriptor_, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::nullopt;
-  if (info.tcpi_rtt == 0) return std::nullopt;
-  return std::chrono::microseconds(info.tcpi_rtt);
+  const auto info = info_of(descriptor_);
+  if (!info || info->tcpi_rtt == 0) return std::nullopt;
+  return std::chrono::microseconds(info->tcpi_rtt);
 }
 
 void DataSocket::shut() {

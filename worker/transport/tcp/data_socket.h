@@ -33,6 +33,9 @@ class DataSocket {
   // Waits for room. Returns false if there is none within that time.
   bool await_room(std::chrono::microseconds limit) const;
   std::size_t unread() const;  // bytes that have arrived
+  // Bytes that may wait there until they are read. 0: as many as the kernel itself chooses.
+  void set_receive_buffer(int bytes);
+  int segment() const;  // bytes of payload in the largest packet; 0 = unknown
   // Mean of the newest, by the kernel; nothing where it does not tell.
   std::optional<std::chrono::nanoseconds> round_trip() const;
   // Ends both directions; data that has been written is still sent. The descriptor stays open until

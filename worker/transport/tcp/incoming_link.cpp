@@ -14,7 +14,8 @@ Error sender_error(const std::string& reason) {
 
 IncomingLink::IncomingLink(Joined joined, const LinkContext& link_context)
     : end_(joined.end),
-      connections_(make_connections(mutex_, std::move(joined), link_context, std::nullopt)) {}
+      connections_(make_connections(mutex_, std::move(joined), link_context, std::nullopt)),
+      traffic_(link_context.order, TrafficDirection::kIn) {}
 
 void IncomingLink::start(Callbacks callbacks) {
   const std::lock_guard lock(mutex_);
@@ -102,8 +103,13 @@ Result<std::span<std::byte>> IncomingLink::begin(const Connection& connection,
                         std::to_string(header.length) + " bytes, the receiver expects " +
                         std::to_string(slot.bytes));
   }
-  slot.begun = true;
+  begin_message(slot);
   return std::span(slot.buffer.data(), slot.bytes);
+}
+
+void IncomingLink::begin_message(Slot& slot) {
+  slot.begun = true;
+  traffic_.begin(slot.bytes, std::chrono::steady_clock::now());
 }
 
 Result<std::span<std::byte>> IncomingLink::begin_part(const Connection& connection, Slot& slot,
@@ -123,7 +129,7 @@ Result<std::span<std::byte>> IncomingLink::begin_part(const Connection& connecti
                  std::to_string(bytes));
   }
   if (!slot.begun) {
-    slot.begun = true;
+    begin_message(slot);
     slot.parts.resize(parts);
     for (const auto& other : connections_) {
       if (other.get() != &connection)
@@ -166,6 +172,8 @@ void IncomingLink::deliver() {
     // A later message may have been complete first; the link was busy with both.
     last_ = message.last = std::max(message.last, last_);
     const Arrival arrival = meter_.add(message);
+    traffic_.carried(arrival, message.last);
+    traffic_.end(slot.bytes, message.last);
     const auto took =
         std::max<std::chrono::nanoseconds>(arrival.busy, message.last - message.first);
     const std::uint64_t sequence = received_++;
@@ -187,6 +195,12 @@ void IncomingLink::heartbeat(Time now, bool own_pause) {
     connection->writer().push(connection->header(FrameType::kPong, 0));
     connection->writer().flush();
   }
+}
+
+void IncomingLink::close(bool goodbye) {
+  for (const auto& connection : connections_) connection->end(goodbye);
+  const std::lock_guard lock(mutex_);
+  traffic_.stop();
 }
 
 }  // namespace weir::transport::tcp

@@ -15,6 +15,7 @@
 
 #include "worker/transport/communicator.h"
 #include "worker/transport/tcp/connection.h"
+#include "worker/transport/tcp/traffic_order.h"
 
 namespace weir::transport::tcp {
 
@@ -35,6 +36,7 @@ class IncomingLink : public std::enable_shared_from_this<IncomingLink> {
   // wait for a flush(). Returns false if it has ended.
   bool serve(Connection& connection, bool readable, bool writable);
   void heartbeat(Time now, bool own_pause);
+  void close(bool goodbye);
   const LinkEnd& end() const { return end_; }
   const std::vector<std::unique_ptr<Connection>>& connections() const { return connections_; }
 
@@ -53,6 +55,7 @@ class IncomingLink : public std::enable_shared_from_this<IncomingLink> {
   Result<std::span<std::byte>> begin(const Connection& connection, const FrameHeader& header);
   Result<std::span<std::byte>> begin_part(const Connection& connection, Slot& slot,
                                           const FrameHeader& header);
+  void begin_message(Slot& slot);
   void grant();
   void flush_all();
   Status complete(Connection& connection, const FrameHeader& header,
@@ -71,6 +74,7 @@ class IncomingLink : public std::enable_shared_from_this<IncomingLink> {
   std::uint64_t posted_ = 0;
   std::uint64_t received_ = 0;
   BusyMeter meter_;
+  BoundaryTraffic traffic_;
 };
 
 }  // namespace weir::transport::tcp

@@ -31,11 +31,12 @@ std::size_t index_of(Channel channel) {
 }  // namespace
 
 Links::Links(boost::asio::io_context& context, Generation generation, const TcpOptions& options,
-             Time transport_start)
+             Time transport_start, std::shared_ptr<TrafficOrder> order)
     : context_(context),
       generation_(std::move(generation)),
       options_(options),
       transport_start_(transport_start),
+      order_(std::move(order)),
       beat_interval_(std::min(kBeat, std::chrono::nanoseconds(options.dead_after) / kBeatsToDeath)),
       beat_timer_(context),
       watch_(std::make_shared<SocketWatch>(context)),
@@ -57,6 +58,7 @@ void Links::add(Joined joined) {
   const LinkContext link_context{.generation = {generation_.revision, generation_.incarnation},
                                  .dead_after = options_.dead_after,
                                  .send_buffer_bytes = options_.send_buffer_bytes,
+                                 .order = order_,
                                  .context = context_,
                                  .watch = *watch_,
                                  .engine_drives = engine_drives_,
@@ -151,7 +153,11 @@ void Links::beat() {
 
 void Links::close(bool goodbye) {
   beat_timer_.cancel();
-  for (Connection* connection : connections_) connection->end(goodbye);
+  const auto end = [goodbye](const auto& link) {
+    if (link) link->close(goodbye);
+  };
+  std::ranges::for_each(outgoing_, end);
+  std::ranges::for_each(incoming_, end);
   watch_->stop();
   const std::lock_guard lock(idle_mutex_);
   idle_timer_.cancel();

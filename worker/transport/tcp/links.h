@@ -24,6 +24,7 @@
 #include "worker/transport/tcp/incoming_link.h"
 #include "worker/transport/tcp/outgoing_link.h"
 #include "worker/transport/tcp/tcp_transport.h"
+#include "worker/transport/tcp/traffic_order.h"
 
 namespace weir::transport::tcp {
 
@@ -32,7 +33,7 @@ class Links : public std::enable_shared_from_this<Links> {
   using Time = std::chrono::steady_clock::time_point;
 
   Links(boost::asio::io_context& context, Generation generation, const TcpOptions& options,
-        Time transport_start);
+        Time transport_start, std::shared_ptr<TrafficOrder> order);
 
   // Io thread.
   void start(std::vector<Joined> joined);
@@ -72,6 +73,7 @@ class Links : public std::enable_shared_from_this<Links> {
   const Generation generation_;
   const TcpOptions options_;
   const Time transport_start_;
+  const std::shared_ptr<TrafficOrder> order_;
   const std::chrono::nanoseconds beat_interval_;
   boost::asio::steady_timer beat_timer_;  // io thread
   Time last_beat_{};

@@ -40,6 +40,7 @@ OutgoingLink::OutgoingLink(Joined joined, const LinkContext& link_context,
       peer_(joined.peer),
       connections_(make_connections(mutex_, std::move(joined), link_context, pacer)),
       connection_count_(static_cast<int>(connections_.size()), automatic_connections),
+      traffic_(pacer ? nullptr : link_context.order, TrafficDirection::kOut),
       least_buffer_(link_context.send_buffer_bytes),
       buffer_(automatic_connections
                   ? least_buffer_
@@ -174,6 +175,7 @@ void OutgoingLink::start_messages() {
                            0, message.bytes);
     }
     bytes_in_flight_ += message.bytes;
+    traffic_.begin(message.bytes, now);
     message.started = now;
     in_flight_.push_back(std::move(message));
     queue_.pop_front();
@@ -290,6 +292,8 @@ Status OutgoingLink::acknowledged(std::uint64_t sequence) {
   }
   const Time now = steady_clock::now();
   count(*arrival, now);
+  traffic_.carried(*arrival, now);
+  traffic_.end(in_flight_.front().bytes, now);
   bytes_in_flight_ -= in_flight_.front().bytes;
   const Time started = in_flight_.front().started;
   in_flight_.pop_front();
@@ -356,6 +360,12 @@ void OutgoingLink::heartbeat(Time now, bool own_pause) {
     connection->writer().flush();
   }
   size_buffers();
+}
+
+void OutgoingLink::close(bool goodbye) {
+  for (const auto& connection : connections_) connection->end(goodbye);
+  const std::lock_guard lock(mutex_);
+  traffic_.stop();
 }
 
 LinkCounters OutgoingLink::counters() const {

@@ -18,6 +18,7 @@
 #include "worker/transport/communicator.h"
 #include "worker/transport/tcp/connection.h"
 #include "worker/transport/tcp/connection_count.h"
+#include "worker/transport/tcp/traffic_order.h"
 
 namespace weir::transport::tcp {
 
@@ -48,6 +49,7 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   // false if it has ended.
   bool serve(Connection& connection, bool readable, bool writable);
   void heartbeat(Time now, bool own_pause);
+  void close(bool goodbye);
   const LinkEnd& end() const { return end_; }
   const PeerAddress& peer() const { return peer_; }
   const std::vector<std::unique_ptr<Connection>>& connections() const { return connections_; }
@@ -97,6 +99,7 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   std::deque<Message> in_flight_;  // started, not acknowledged
   std::deque<Striped> striped_;    // started, with parts that no connection has taken
   ConnectionCount connection_count_;
+  BoundaryTraffic traffic_;
   std::optional<Time> spare_ping_;  // sent and not answered, on the last connection
   bool spare_beside_data_ = false;
   const int least_buffer_;

@@ -22,6 +22,12 @@ using std::chrono::steady_clock;
 constexpr std::size_t kMostActive = 4;
 constexpr int kPollMilliseconds = 1000;  // upper bound; all relevant events wake the thread
 
+int milliseconds_until(steady_clock::time_point time, steady_clock::time_point now) {
+  constexpr auto kMost = std::chrono::milliseconds(kPollMilliseconds);
+  if (time - now >= kMost) return kPollMilliseconds;
+  return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(time - now).count());
+}
+
 // A peer whose machine is gone sends nothing, and nothing may be sent to it, so TCP itself must
 // probe. TCP_USER_TIMEOUT of the socket then ends the connection.
 void keep_alive(int descriptor) {
@@ -35,8 +41,12 @@ void keep_alive(int descriptor) {
 
 }  // namespace
 
-ReplicaGroup::ReplicaGroup(int replica, std::vector<Connected> others, SumEncoding encoding)
-    : replica_(replica), event_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), packing_(encoding) {
+ReplicaGroup::ReplicaGroup(int replica, std::vector<Connected> others, SumEncoding encoding,
+                           int send_buffer_bytes, std::shared_ptr<TrafficOrder> order)
+    : replica_(replica),
+      event_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      packing_(encoding),
+      traffic_(std::move(order), send_buffer_bytes, [this] { wake(); }) {
   WEIR_CHECK(event_ >= 0, "an event descriptor");
   for (Connected& one : others) {
     keep_alive(one.descriptor);
@@ -71,6 +81,7 @@ void ReplicaGroup::all_reduce(AllReduce operation) {
   auto made = std::make_shared<Operation>();
   made->tag = operation.tag;
   made->members = operation.members;
+  made->background = operation.background;
   made->reduce = std::move(operation);
   post(std::move(made));
 }
@@ -132,6 +143,7 @@ void ReplicaGroup::fail(const Error& error) {
 // Runs until the end of this object, or until a failure that abandon() cannot handle. Afterwards
 // the callers' memory is not used any longer, and the peers see the connections end.
 void ReplicaGroup::run(const std::stop_token& stop) {
+  traffic_.look(sockets());
   while (!stop.stop_requested() && take_posted()) {
     drop_abandoned();
     if (finish_complete()) continue;
@@ -148,12 +160,16 @@ void ReplicaGroup::run(const std::stop_token& stop) {
 
 void ReplicaGroup::await_events() {
   std::vector<pollfd> polled = {{.fd = event_, .events = POLLIN, .revents = 0}};
-  int limit = kPollMilliseconds;
+  const Time now = steady_clock::now();
+  tell_traffic(now);
+  const bool reads = traffic_.may_read(now) > 0, writes = traffic_.may_write(now) > 0;
+  int limit = milliseconds_until(traffic_.again(now), now);
   for (const Peer& peer : peers_) {
     const ReplicaGroupPeer& link = *peer.link;
-    int asked = (link.wants_to_read() ? POLLIN : 0) | (link.wants_to_write() ? POLLOUT : 0);
+    int asked = (reads && link.wants_to_read() ? POLLIN : 0) |
+                (writes && link.wants_to_write() ? POLLOUT : 0);
     if (peer.lost) asked = 0;
-    if (asked != 0 && link.has_news()) limit = 0;
+    if ((asked & POLLIN) != 0 && link.has_news()) limit = 0;
     polled.push_back({.fd = asked != 0 ? link.descriptor() : -1,  // poll() ignores -1
                       .events = static_cast<short>(asked),
                       .revents = 0});
@@ -166,19 +182,46 @@ void ReplicaGroup::await_events() {
   }
 }
 
+void ReplicaGroup::tell_traffic(Time now) {
+  bool sums = false, background = false;
+  for (const Pointer& operation : active_) (operation->background ? background : sums) = true;
+  traffic_.going_on(sums, background);
+  traffic_.wants_to_write(
+      std::ranges::any_of(
+          peers_, [](const Peer& peer) { return !peer.lost && peer.link->wants_to_write(); }),
+      now);
+}
+
+// Moves what the sockets and the order of the process's traffic allow.
+Status ReplicaGroup::serve(Peer& peer) {
+  ReplicaGroupPeer& link = *peer.link;
+  const ReplicaGroupPeer::Callbacks callbacks{
+      .begin = [this, &peer](const ReplicaGroupFrame& frame) { return place_of(peer, frame); },
+      .complete = [this, &peer](const ReplicaGroupFrame& frame,
+                                const Arrival& arrival) { return arrived(peer, frame, arrival); }};
+  const Time now = steady_clock::now();
+  // The end of a connection is looked at in any case.
+  const bool ended = (peer.events & (POLLHUP | POLLERR)) != 0;
+  const std::size_t reads = ended ? BulkTraffic::kAll : traffic_.may_read(now);
+  const bool readable = (peer.events & ~POLLOUT) != 0 || link.has_news();
+  if (readable && reads > 0 && link.wants_to_read()) {
+    WEIR_TRY(const std::size_t bytes, link.read(callbacks, reads));
+    traffic_.read(bytes, now);
+  }
+  if (!link.wants_to_write()) return Unit{};
+  tell_traffic(now);  // a read may have brought something to write
+  if (const std::size_t writes = traffic_.may_write(now); writes > 0) {
+    WEIR_TRY(const std::size_t bytes, link.write(writes));
+    traffic_.wrote(bytes, now);
+  }
+  return Unit{};
+}
+
 Status ReplicaGroup::serve() {
   for (Peer& peer : peers_) {
     if (peer.lost) continue;
     ReplicaGroupPeer& link = *peer.link;
-    const ReplicaGroupPeer::Callbacks callbacks{
-        .begin = [this, &peer](const ReplicaGroupFrame& frame) { return place_of(peer, frame); },
-        .complete = [this, &peer](
-                        const ReplicaGroupFrame& frame,
-                        const Arrival& arrival) { return arrived(peer, frame, arrival); }};
-    const bool readable = (peer.events & ~POLLOUT) != 0 || link.has_news();
-    Status state = Unit{};
-    if (readable && link.wants_to_read()) state = link.read(callbacks);
-    if (state && link.wants_to_write()) state = link.write();
+    const Status state = serve(peer);
     if (link.closed()) {
       note_gone(link.replica(), {Code::kUnavailable, link.name() + ": closed by the peer"});
     }
@@ -291,6 +334,14 @@ Result<std::optional<ReplicaGroupPeer::Place>> ReplicaGroup::place_of(
   return std::optional(ReplicaGroupPeer::Place{.to = block});
 }
 
+std::vector<DataSocket*> ReplicaGroup::sockets() {
+  std::vector<DataSocket*> result;
+  for (const Peer& peer : peers_) {
+    if (!peer.lost) result.push_back(&peer.link->socket());
+  }
+  return result;
+}
+
 bool ReplicaGroup::finish_complete() {
   std::size_t finished = 0;
   for (; !active_.empty() && active_.front()->complete(); ++finished) {
@@ -305,6 +356,7 @@ bool ReplicaGroup::finish_complete() {
     }
     if (operation->gather && !operation->gather->counted) continue;
     packing_.measured(operation->bytes_sent, now - since);
+    traffic_.carried(operation->bytes_sent, now - since, sockets(), now);
     const std::lock_guard lock(mutex_);
     ++counters_.operations;
     counters_.busy += now - since;

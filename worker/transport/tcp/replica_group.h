@@ -24,6 +24,7 @@
 #include "worker/transport/tcp/packed_sums.h"
 #include "worker/transport/tcp/replica_group_peer.h"
 #include "worker/transport/tcp/replica_group_sessions.h"
+#include "worker/transport/tcp/replica_group_traffic.h"
 
 namespace weir::transport::tcp {
 
@@ -36,8 +37,11 @@ class ReplicaGroup final : public Collective {
     int descriptor = -1;  // of a socket after its handshake; this object takes it over
   };
 
+  // With an order it yields to the links of the process. send_buffer_bytes: of each socket; less
+  // where there is something to yield to and the port is slow.
   ReplicaGroup(int replica, std::vector<Connected> others,
-               SumEncoding encoding = SumEncoding::kAuto);
+               SumEncoding encoding = SumEncoding::kAuto, int send_buffer_bytes = 0,
+               std::shared_ptr<TrafficOrder> order = nullptr);
   ~ReplicaGroup() override;
   ReplicaGroup(const ReplicaGroup&) = delete;
   ReplicaGroup& operator=(const ReplicaGroup&) = delete;
@@ -79,6 +83,9 @@ class ReplicaGroup final : public Collective {
   bool finish_complete();  // returns true if further operations can begin
   void await_events();
   Status serve();
+  Status serve(Peer& peer);
+  void tell_traffic(Time now);
+  std::vector<DataSocket*> sockets();
   void look_for_missing();  // finds replicas that are needed but have gone or abandoned the step
   std::optional<Error> missing_for(const Operation& operation);
   void drop_abandoned();
@@ -96,6 +103,7 @@ class ReplicaGroup final : public Collective {
   PackingRule packing_;
   std::vector<std::vector<std::byte>> rooms_;  // for packed sums, not in use now
   Time last_end_{};
+  ReplicaGroupTraffic traffic_;
 
   mutable std::mutex mutex_;  // guards the fields below
   std::condition_variable_any changed_;

@@ -19,6 +19,7 @@ struct ReplicaGroup::Operation {
   CollectiveTag tag;
   std::vector<int> members;
   std::size_t self = 0;  // index of this replica in members
+  bool background = false;
   std::optional<AllReduce> reduce;
   std::optional<AllGather> gather;
 

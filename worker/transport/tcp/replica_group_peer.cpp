@@ -77,8 +77,10 @@ void ReplicaGroupPeer::drop(std::uint64_t step) {
   if (frame_ && frame_->tag.step == step) target_ = {.to = {}, .nowhere = true};
 }
 
-Status ReplicaGroupPeer::write() {
-  for (std::size_t budget = kBudget; budget > 0 && !outgoing_.empty();) {
+Result<std::size_t> ReplicaGroupPeer::write(std::size_t most) {
+  most = std::min(most, kBudget);
+  std::size_t moved = 0;
+  while (moved < most && !outgoing_.empty()) {
     Outgoing& one = outgoing_.front();
     std::array<iovec, 2> parts{};
     std::size_t count = 0;
@@ -88,18 +90,18 @@ Status ReplicaGroupPeer::write() {
     const std::size_t done = one.sent - std::min(one.sent, kReplicaGroupHeaderBytes);
     if (done < one.payload.size()) {
       auto* const from = const_cast<std::byte*>(one.payload.data() + done);  // required by iovec
-      parts[count++] = {from, one.payload.size() - done};
+      parts[count++] = {from, std::min(one.payload.size() - done, most - moved)};
     }
     WEIR_TRY(const std::size_t wrote, socket_.write(std::span(parts).first(count)));
-    if (wrote == 0) return Unit{};
+    if (wrote == 0) break;
     one.sent += wrote;
-    budget -= std::min(budget, wrote);
+    moved += wrote;
     if (one.sent < kReplicaGroupHeaderBytes + one.payload.size()) continue;
     const std::function<void()> written = std::move(one.written);
     outgoing_.pop_front();
     written();
   }
-  return Unit{};
+  return moved;
 }
 
 // Returns true if the payload can be read.
@@ -132,12 +134,13 @@ void ReplicaGroupPeer::note_time(std::size_t read) {
   timed_.first_bytes = static_cast<std::int64_t>(read);
 }
 
-Status ReplicaGroupPeer::read(const Callbacks& callbacks) {
+Result<std::size_t> ReplicaGroupPeer::read(const Callbacks& callbacks, std::size_t most) {
+  most = std::min(most, kBudget);
   std::vector<std::byte> sink;
-  for (std::size_t budget = kBudget;;) {
+  for (std::size_t moved = 0;;) {
     if (!frame_ && header_filled_ == kReplicaGroupHeaderBytes) {
       WEIR_TRY(const bool begun, begin_frame(callbacks));
-      if (!begun) return Unit{};
+      if (!begun) return moved;
     }
     if (frame_ && filled_ == frame_->length) {
       const ReplicaGroupFrame frame = *frame_;
@@ -149,7 +152,7 @@ Status ReplicaGroupPeer::read(const Callbacks& callbacks) {
       if (!target_.nowhere) WEIR_OK(callbacks.complete(frame, arrival));
       continue;
     }
-    if (budget == 0) return Unit{};
+    if (moved >= most) return moved;
     auto to = std::span(header_).subspan(header_filled_);
     if (frame_ && target_.nowhere) {
       sink.resize(std::min<std::size_t>(kSink, frame_->length - filled_));
@@ -157,18 +160,18 @@ Status ReplicaGroupPeer::read(const Callbacks& callbacks) {
     } else if (frame_) {
       to = target_.to.subspan(filled_);
     }
+    to = to.first(std::min(to.size(), most - moved));
     const Result<std::size_t> count = socket_.read(to);
     if (!count) {
       if (frame_ || header_filled_ > 0) return count.error();
       closed_ = true;  // the owner decides whether that is a failure
-      return Unit{};
+      return moved;
     }
-    if (*count == 0) return Unit{};
+    if (*count == 0) return moved;
     (frame_ ? filled_ : header_filled_) += *count;
     if (frame_) note_time(*count);
-    budget -= std::min(budget, *count);
+    moved += *count;
   }
-  return Unit{};
 }
 
 }  // namespace weir::transport::tcp

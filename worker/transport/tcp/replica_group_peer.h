@@ -83,8 +83,10 @@ class ReplicaGroupPeer {
   // and incoming payloads are dropped.
   void drop(std::uint64_t step);
 
-  Status write();
-  Status read(const Callbacks& callbacks);
+  // At most so many bytes, and a little more; returns how many it moved.
+  Result<std::size_t> write(std::size_t most);
+  Result<std::size_t> read(const Callbacks& callbacks, std::size_t most);
+  DataSocket& socket() { return socket_; }
   void shut() { socket_.shut(); }
 
  private:

@@ -12,6 +12,7 @@
 #include "worker/transport/tcp/replica_group.h"
 #include "worker/transport/tcp/tcp_communicator.h"
 #include "worker/transport/tcp/tcp_state_exchange.h"
+#include "worker/transport/tcp/traffic_order.h"
 
 namespace weir::transport {
 namespace tcp {
@@ -46,6 +47,7 @@ class Transport final : public TcpTransport {
       : options_(options),
         io_(std::move(io)),
         listener_(std::move(listener)),
+        order_(options.order_traffic ? std::make_shared<TrafficOrder>() : nullptr),
         state_(options_, io_, std::move(moves), std::move(copies)) {}
 
   ~Transport() override {
@@ -124,7 +126,8 @@ class Transport final : public TcpTransport {
       return result;
     });
     return std::unique_ptr<Collective>(
-        std::make_unique<ReplicaGroup>(group.replica, std::move(connected), options_.sum_encoding));
+        std::make_unique<ReplicaGroup>(group.replica, std::move(connected), options_.sum_encoding,
+                                       options_.send_buffer_bytes, order_));
   }
 
  private:
@@ -160,7 +163,7 @@ class Transport final : public TcpTransport {
 
   Result<std::unique_ptr<Communicator>> make_communicator(const Generation& generation,
                                                           std::vector<Joined> joined) {
-    auto links = std::make_shared<Links>(io_->context(), generation, options_, start_);
+    auto links = std::make_shared<Links>(io_->context(), generation, options_, start_, order_);
     links->start(std::move(joined));
     return std::unique_ptr<Communicator>(std::make_unique<TcpCommunicator>(io_, std::move(links)));
   }
@@ -169,6 +172,7 @@ class Transport final : public TcpTransport {
   const Time start_ = std::chrono::steady_clock::now();
   std::shared_ptr<IoThread> io_;
   std::shared_ptr<Listener> listener_;
+  const std::shared_ptr<TrafficOrder> order_;
   TcpStateExchange state_;
 };
 

@@ -46,6 +46,8 @@ struct TcpOptions {
   std::chrono::seconds dead_after{30};
   std::vector<Pacing> pacing;                               // the first match counts
   tcp::SumEncoding sum_encoding = tcp::SumEncoding::kAuto;  // of sums among replicas
+  // Tensors between stages first, then sums, then what runs beside steps (tcp/traffic_order.h).
+  bool order_traffic = true;
   // For probes, which come before any generation: only ranks that hold this key are answered.
   std::string job_uid, job_key;
 };

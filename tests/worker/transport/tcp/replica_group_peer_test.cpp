@@ -62,7 +62,7 @@ class TimedPeer : public testing::Test {
           arrivals_.push_back(arrival);
           return Unit{};
         }};
-    const Status state = peer_->read(callbacks);
+    const auto state = peer_->read(callbacks, kBytes * 2);
     ASSERT_TRUE(state) << state.error().message;
   }
   void send_header() {
