@@ -39,7 +39,7 @@ class ReplicaGroupTraffic {
   void read(std::size_t bytes, Time now) { in_.moved(bytes, now); }
   // The next time at which more may move without a wake.
   Time again(Time now) const;
-  // What an operation sent, and how long that took; as much came in. Sizes the sockets by it.
+  // An operation sent so many bytes in that time, and as many came in. Sizes the sockets by it.
   void carried(std::int64_t bytes, std::chrono::nanoseconds busy,
                const std::vector<DataSocket*>& sockets, Time now);
 

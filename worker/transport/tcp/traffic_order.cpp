@@ -131,9 +131,13 @@ BulkTraffic::~BulkTraffic() {
 }
 
 std::size_t BulkTraffic::allowance(TrafficClass of, Time now) {
-  // It says first that it waits and then looks, so that no end in between is missed.
-  if (order_ && order_->yields(of, direction_)) wait(true, now);
-  if (!order_ || !order_->yields(of, direction_)) {
+  bool yields = order_ && order_->yields(of, direction_);
+  if (yields) {
+    // Looks again after it has said that it waits, so that no end in between is missed.
+    wait(true, now);
+    yields = order_->yields(of, direction_);
+  }
+  if (!yields) {
     wait(false, now);
     return kAll;
   }

@@ -48,7 +48,7 @@ class TrafficOrder {
   // Whether an earlier class is on its way.
   bool yields(TrafficClass of, TrafficDirection direction) const noexcept;
 
-  // What passed the port at that rate, in bytes per second of busy time.
+  // Something passed the port at that rate, in bytes per second of busy time.
   void carried(TrafficDirection direction, double rate, Time now);
   double best_rate(TrafficDirection direction, Time now) const;  // lately; 0: unknown
 
@@ -107,7 +107,7 @@ class BoundaryTraffic {
   bool told_ = false, stopped_ = false;
 };
 
-// What a sender or receiver of bulk may move. Used by one thread.
+// Tells a sender or a receiver of bulk how much may move. Used by one thread.
 class BulkTraffic {
  public:
   using Time = std::chrono::steady_clock::time_point;
