@@ -64,7 +64,7 @@ engine::Statistics statistics() {
   plan.micro_batches = {4, 4};
   plan.ranks = {{.node = "n6", .replica = 0}, {.node = "n1", .replica = 1}};
   engine::Recorder recorder;
-  recorder.stage_built(1, 0, 2, true);
+  recorder.stage_built(1, 0, 2, true, 0);
   recorder.plan_adopted(plan, 0);
   recorder.forward_done(3ms, 4, 4096);
   recorder.backward_done(6ms, 4096);

@@ -148,7 +148,8 @@ Status Engine::build(std::unique_ptr<Generation>& generation, const Prepared& ne
   WEIR_OK(connect(*generation, stop));
 
   const schedule::RankPlace& place = generation->place;
-  recorder_.stage_built(place.replica, place.stage, next.plan.stage_count(), ever_ran_);
+  recorder_.stage_built(place.replica, place.stage, next.plan.stage_count(), ever_ran_,
+                        generation->start);
   recorder_.plan_adopted(next.plan, next.incarnation);
   interrupted_ = true;
   generation_ = std::move(generation);

@@ -16,18 +16,26 @@ Statistics Recorder::read() const {
   return statistics_;
 }
 
-void Recorder::stage_built(int replica, int stage, int stages, bool again) {
+void Recorder::stage_built(int replica, int stage, int stages, bool again, std::int64_t step) {
   const std::lock_guard lock(mutex_);
   Statistics fresh;
   fresh.replica = replica;
   fresh.stage = stage;
   fresh.stages = stages;
-  // Counters of the process continue; those with the label `stage` start at 0.
+  fresh.step = step;
+  // Series of the process continue; those with the label `stage` start at 0.
   fresh.iteration = statistics_.iteration;
   fresh.samples = statistics_.samples;
   fresh.tokens = statistics_.tokens;
   fresh.lateness = statistics_.lateness;
   fresh.overruns = statistics_.overruns;
+  fresh.skipped_steps = statistics_.skipped_steps;
+  fresh.compressed_steps = statistics_.compressed_steps;
+  if (stage == stages - 1) {  // only there a validation ends
+    fresh.validation_step = statistics_.validation_step;
+    fresh.validation_loss = statistics_.validation_loss;
+    fresh.validation = statistics_.validation;
+  }
   fresh.sync_seconds = statistics_.sync_seconds;
   fresh.sync_rounds = statistics_.sync_rounds;
   fresh.sync_by_kind = statistics_.sync_by_kind;

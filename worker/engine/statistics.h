@@ -177,7 +177,8 @@ class Recorder {
  public:
   Statistics read() const;
 
-  void stage_built(int replica, int stage, int stages, bool again);
+  // again: the worker had a stage before. step: completed steps, from which it goes on.
+  void stage_built(int replica, int stage, int stages, bool again, std::int64_t step);
   void stage_gone();
   void plan_adopted(const schedule::Plan& plan, int incarnation);
   void forward_done(std::chrono::nanoseconds took, int in_flight, std::int64_t activation_bytes);

@@ -40,7 +40,7 @@ engine::Statistics of_stage(int stage) {
   schedule::Plan plan;
   plan.revision = 7;
   plan.schedule = {.k = 2, .caps = {4, 2}};
-  recorder.stage_built(0, stage, 2, false);
+  recorder.stage_built(0, stage, 2, false, 0);
   recorder.plan_adopted(plan, 0);
   recorder.forward_done(3ms, 4, 1000);
   recorder.booked(protocol::StepPart::kFullPeer, 2s);
@@ -141,7 +141,7 @@ TEST(Exposition, HasEveryCauseOfIdlenessFromTheStart) {
 
 TEST(Exposition, TellsAllPartsOfAStepAndIdlenessAsTheirSums) {
   engine::Recorder recorder;
-  recorder.stage_built(0, 1, 2, false);
+  recorder.stage_built(0, 1, 2, false, 0);
   for (std::size_t i = 0; i < protocol::kStepParts; ++i) {
     recorder.booked(static_cast<protocol::StepPart>(i), std::chrono::seconds(1 << i));
   }

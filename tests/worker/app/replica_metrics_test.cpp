@@ -19,7 +19,7 @@ std::vector<Family> families(int stage) {
   engine::Recorder recorder;
   schedule::Plan plan{.micro_batches = {3, 5}};
   plan.schedule.caps = {2, 1};
-  recorder.stage_built(1, stage, 2, false);
+  recorder.stage_built(1, stage, 2, false, 0);
   recorder.plan_adopted(plan, 0);
   recorder.booked(protocol::StepPart::kSum, 500ms);
   recorder.synchronized({.operations = 4, .bytes_sent = 3000, .busy = 1500ms}, 500ms);
@@ -61,7 +61,7 @@ TEST(ReplicaMetrics, CountAveragesByTheSizeOfTheirGroups) {
   engine::Recorder recorder;
   schedule::Plan plan{.micro_batches = {4, 4, 4}};
   plan.schedule.caps = {1};
-  recorder.stage_built(2, 0, 1, false);
+  recorder.stage_built(2, 0, 1, false, 0);
   recorder.plan_adopted(plan, 0);
   recorder.averaged(200ms, 3, 0.5, 0);
   recorder.averaged(100ms, 1, 1.25, 3e6);

@@ -26,7 +26,7 @@ TEST(TimeHistogram, PutsAValueIntoTheFirstBucketThatHoldsIt) {
 
 TEST(Recorder, KeepsTheMostBytesWhicheverOpHeldThem) {
   Recorder recorder;
-  recorder.stage_built(0, 0, 2, false);
+  recorder.stage_built(0, 0, 2, false, 0);
   recorder.forward_done(5ms, 3, 1000);
   recorder.backward_done(6ms, 1600);
   recorder.weights_done(7ms);
@@ -40,16 +40,23 @@ TEST(Recorder, KeepsTheMostBytesWhicheverOpHeldThem) {
 
 TEST(Recorder, StartsTheSeriesOfAStageAnewAndKeepsThoseOfTheWorker) {
   Recorder recorder;
-  recorder.stage_built(0, 0, 2, false);
+  recorder.stage_built(0, 0, 2, false, 0);
   recorder.forward_done(5ms, 3, 1000);
   recorder.booked(protocol::StepPart::kFullPeer, 2s);
   recorder.booked(protocol::StepPart::kSum, 3s);
   recorder.step_done({.step = 0, .first_stage = true, .iteration_seconds = 0.2, .samples = 8}, 16);
 
-  recorder.stage_built(0, 1, 2, true);
+  recorder.validated(1, 2.5, 1s);
+  recorder.step_done({.next_step = 7, .skipped = true, .compressed = true}, 16);
+
+  recorder.stage_built(0, 1, 2, true, 5);
 
   const Statistics now = recorder.read();
   EXPECT_EQ(now.stage, 1);
+  EXPECT_EQ(now.step, 5) << "that from which it goes on, not 0 until the next one is done";
+  EXPECT_EQ(now.skipped_steps, 1);
+  EXPECT_EQ(now.compressed_steps, 1);
+  EXPECT_EQ(now.validation_step, 1);
   EXPECT_EQ(now.in_flight_peak, 0);
   EXPECT_EQ(now.seconds_of(protocol::StepPart::kFullPeer), 0);
   EXPECT_EQ(now.seconds_of(protocol::StepPart::kSum), 0);
@@ -90,7 +97,7 @@ schedule::Plan six_replicas() {
 
 TEST(Recorder, TellsWhatCameFromTheReplicasBehindIt) {
   Recorder recorder;
-  recorder.stage_built(4, 1, 2, false);
+  recorder.stage_built(4, 1, 2, false, 0);
   recorder.plan_adopted(six_replicas(), 0);
   transport::CollectiveCounters counters;
   for (const int from : {0, 1, 2, 3, 5}) {
@@ -116,7 +123,7 @@ TEST(Recorder, TellsWhatCameFromTheReplicasBehindIt) {
   EXPECT_EQ(recorder.read().sync_links.size(), 4U);
   EXPECT_EQ(recorder.read().sync_links[3].bytes, 300);
 
-  recorder.stage_built(4, 0, 2, true);
+  recorder.stage_built(4, 0, 2, true, 0);
   EXPECT_TRUE(recorder.read().sync_links.empty());
 }
 
