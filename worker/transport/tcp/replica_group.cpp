@@ -155,6 +155,7 @@ void ReplicaGroup::run(const std::stop_token& stop) {
       break;
     }
   }
+  traffic_.stop();
   for (const Peer& peer : peers_) peer.link->shut();
 }
 

@@ -24,8 +24,10 @@ ReplicaGroupTraffic::ReplicaGroupTraffic(std::shared_ptr<TrafficOrder> order, in
       send_buffer_bytes_(send_buffer_bytes),
       send_buffer_(send_buffer_bytes) {}
 
-ReplicaGroupTraffic::~ReplicaGroupTraffic() {
+void ReplicaGroupTraffic::stop() {
   going_on(false, false);
+  in_.stop();
+  out_.stop();
 }
 
 void ReplicaGroupTraffic::going_on(bool sums, bool background) {

@@ -23,10 +23,11 @@ class ReplicaGroupTraffic {
   // Without an order nothing ever waits. `wake` as in BulkTraffic.
   ReplicaGroupTraffic(std::shared_ptr<TrafficOrder> order, int send_buffer_bytes,
                       std::function<void()> wake);
-  ~ReplicaGroupTraffic();
+  ~ReplicaGroupTraffic() { stop(); }
   ReplicaGroupTraffic(const ReplicaGroupTraffic&) = delete;
   ReplicaGroupTraffic& operator=(const ReplicaGroupTraffic&) = delete;
 
+  void stop();  // it moves nothing more; no wake comes afterwards
   // Notes how long the paths are; they are empty at the beginning.
   void look(const std::vector<DataSocket*>& sockets);
   // The operations that go on: sums, or such that run beside steps, or none.

@@ -124,10 +124,15 @@ BulkTraffic::BulkTraffic(std::shared_ptr<TrafficOrder> order, TrafficDirection d
 }
 
 BulkTraffic::~BulkTraffic() {
-  if (!order_) return;
-  if (waiter_->waiting) --order_->waiting_;
-  const std::lock_guard lock(order_->mutex_);
-  order_->waiters_.remove(waiter_);
+  stop();
+}
+
+void BulkTraffic::stop() {
+  const auto order = std::exchange(order_, nullptr);
+  if (!order) return;
+  if (waiter_->waiting.exchange(false)) --order->waiting_;
+  const std::lock_guard lock(order->mutex_);
+  order->waiters_.remove(waiter_);
 }
 
 std::size_t BulkTraffic::allowance(TrafficClass of, Time now) {

@@ -127,13 +127,14 @@ class BulkTraffic {
   Time again() const { return again_; }
   void moved(std::size_t bytes, Time now);
   void idle(Time now) { wait(false, now); }  // there is nothing to move
+  void stop();  // afterwards nothing waits, and no wake comes or is under way
   bool waits() const { return waiter_->waiting; }
   std::chrono::nanoseconds waited() const { return waited_; }
 
  private:
   void wait(bool waits, Time now);
 
-  const std::shared_ptr<TrafficOrder> order_;
+  std::shared_ptr<TrafficOrder> order_;
   const TrafficDirection direction_;
   const std::shared_ptr<TrafficOrder::Waiter> waiter_;
   Time again_{}, since_{};

@@ -249,6 +249,21 @@ TEST(TrafficOrder, AveragesYieldToSumsOfOthers) {
   EXPECT_TRUE(group.done(20s));
 }
 
+TEST(TrafficOrder, AGroupThatEndsNeitherWaitsNorIsWaitedFor) {
+  Group group;
+  group.order->begin(kBoundary, kOut);
+  group.begin(false);
+  EXPECT_FALSE(group.done(100ms));
+  EXPECT_TRUE(group.order->yields(kBackground, kIn));
+  group.members[0]->abort("the generation is over");
+  for (int i = 0; i < 2000 && group.order->yields(kBackground, kIn); ++i) {
+    std::this_thread::sleep_for(10ms);
+  }
+  EXPECT_FALSE(group.order->yields(kBackground, kIn)) << "before the object is gone";
+  group.members[0].reset();
+  group.order->end(kBoundary, kOut);  // wakes nobody: its descriptor is closed
+}
+
 TEST(TrafficOrder, SumsThatGoOnAreToldAndTaken) {
   Group group;
   group.order->begin(kBoundary, kOut);
