@@ -212,6 +212,10 @@ void add_sync(Builder& out, const Statistics& s) {
   out.begin(metric::kSyncPayloadBytes, "the same before packing", Type::kCounter);
   out.add(static_cast<double>(raw), {{"encoding", "raw"}});
   out.add(static_cast<double>(s.packed_sync_payload), {{"encoding", "packed"}});
+  out.begin("weir_sync_yield_seconds_total",
+            "sums and averages waited for tensors between stages on the same port", Type::kCounter);
+  out.add(s.sync_send_yield_seconds, {{"dir", "out"}});
+  out.add(s.sync_read_yield_seconds, {{"dir", "in"}});
   out.begin("weir_sync_group_size", "members of the groups that this replica averaged in",
             Type::kHistogram);
   out.add({.bounds = {s.group_sizes.kBounds.begin(), s.group_sizes.kBounds.end()},

@@ -129,6 +129,7 @@ void Recorder::synchronized(const transport::CollectiveCounters& counters, nanos
   statistics_.sync_bytes = counters.bytes_sent;
   statistics_.packed_sync_bytes = counters.packed_bytes;
   statistics_.packed_sync_payload = counters.packed_payload;
+  add_yields(counters);
   const auto senders = static_cast<double>(counters.received.size());
   for (SyncLink& link : statistics_.sync_links) {
     const auto from = counters.received.find(link.from);
@@ -138,6 +139,16 @@ void Recorder::synchronized(const transport::CollectiveCounters& counters, nanos
     link.bytes = std::max(link.bytes, static_cast<double>(from->second.counted_bytes));
     link.busy_seconds = std::max(link.busy_seconds, to_seconds(from->second.busy) / senders);
   }
+}
+
+void Recorder::yielded(const transport::CollectiveCounters& counters) {
+  const std::lock_guard lock(mutex_);
+  add_yields(counters);
+}
+
+void Recorder::add_yields(const transport::CollectiveCounters& counters) {
+  statistics_.sync_send_yield_seconds = to_seconds(counters.waited_to_send);
+  statistics_.sync_read_yield_seconds = to_seconds(counters.waited_to_read);
 }
 
 void Recorder::averaged(nanoseconds waited, std::size_t members, double staleness,

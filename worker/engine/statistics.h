@@ -122,6 +122,8 @@ struct Statistics {
   // Sent to other replicas for sums, on the wire, in this generation: all, and packed ones; and the
   // bytes of the sums that were packed.
   std::int64_t sync_bytes = 0, packed_sync_bytes = 0, packed_sync_payload = 0;
+  // Sums and averages of this generation waited for tensors between stages on the same port.
+  double sync_send_yield_seconds = 0, sync_read_yield_seconds = 0;
   int replicas = 1;
   int in_flight_peak = 0;  // since this stage was built
   // Kept from the forward to the end of the backward, since this stage was built.
@@ -189,6 +191,8 @@ class Recorder {
   void filled(std::chrono::nanoseconds took);  // while the pipeline filled or drained
   // Counts a step synchronised with all replicas, or with a group, after `waited`.
   void synchronized(const transport::CollectiveCounters& counters, std::chrono::nanoseconds waited);
+  // Tells what synchronized() tells of the network, after an average.
+  void yielded(const transport::CollectiveCounters& counters);
   void averaged(std::chrono::nanoseconds waited, std::size_t members, double staleness,
                 double node_bytes_per_second);
   void validated(std::int64_t step, double loss, std::chrono::nanoseconds took);
@@ -201,6 +205,7 @@ class Recorder {
  private:
   void count_round(SyncKind kind, std::chrono::nanoseconds waited);
   void name_sync_links(const schedule::Plan& plan);
+  void add_yields(const transport::CollectiveCounters& counters);
 
   mutable std::mutex mutex_;  // guards statistics_
   Statistics statistics_;

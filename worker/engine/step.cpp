@@ -398,6 +398,7 @@ class Runner {
       }
     }
     const nanoseconds took = waited(StepPart::kAverage);
+    parts_.recorder.yielded(parts_.replicas->counters());
     parts_.recorder.averaged(took, met ? grant_.members.size() : 1, grant_.staleness,
                              grant_.node_bytes_per_second);
     return Unit{};

@@ -106,6 +106,8 @@ struct CollectiveCounters {
   std::int64_t bytes_sent = 0;      // packed ones as they are on the wire
   std::int64_t packed_bytes = 0;    // of these: contributions in the form of tcp/packed_sums.h
   std::int64_t packed_payload = 0;  // bytes of the doubles that these stand for
+  // It had something to send, or to read, and waited for tensors between stages on the same port.
+  std::chrono::nanoseconds waited_to_send{0}, waited_to_read{0};
   // Time from the moment when all members had begun an operation until it was complete, so that a
   // late member does not look like a slow network. bytes_sent / busy is the bandwidth.
   std::chrono::nanoseconds busy{0};

@@ -360,6 +360,8 @@ bool ReplicaGroup::finish_complete() {
     traffic_.carried(operation->bytes_sent, now - since, sockets(), now);
     const std::lock_guard lock(mutex_);
     ++counters_.operations;
+    counters_.waited_to_send = traffic_.waited_to_write();
+    counters_.waited_to_read = traffic_.waited_to_read();
     counters_.busy += now - since;
   }
   if (finished == 0) return false;

@@ -36,6 +36,8 @@ class ReplicaGroupTraffic {
   void wants_to_write(bool wants, Time now);
   std::size_t may_write(Time now);
   std::size_t may_read(Time now);
+  std::chrono::nanoseconds waited_to_write() const { return out_.waited(); }
+  std::chrono::nanoseconds waited_to_read() const { return in_.waited(); }
   void wrote(std::size_t bytes, Time now) { out_.moved(bytes, now); }
   void read(std::size_t bytes, Time now) { in_.moved(bytes, now); }
   // The next time at which more may move without a wake.
