@@ -34,6 +34,7 @@ using std::chrono::steady_clock;
 // Short, because the coordinator's pod starts at the same time.
 constexpr milliseconds kFirstPause{100};
 constexpr milliseconds kLongestPause{5000};
+constexpr milliseconds kLongestPauseOfRefused{1000};  // after a connection that brought nothing
 constexpr std::size_t kMaxTasks = 64;  // MEASURE and PROBE requests waiting for the callback thread
 constexpr milliseconds kTick{100};
 
@@ -125,8 +126,6 @@ class ControlAgent final : public Agent {
     socket_->start(kMaxFrame, {.on_frame = [this](const std::string& body) { on_message(body); },
                                .on_closed = [this](const std::string& why) { retry(why); }});
     connected_ = true;
-    pause_ = kFirstPause;
-    failures_ = 0;
     protocol::Hello hello = callbacks_.hello(options_.member);
     hello.settings = options_.settings;
     hello.features = options_.features;
@@ -155,7 +154,7 @@ class ControlAgent final : public Agent {
     if (refused_) return;
     const auto jittered = milliseconds(static_cast<std::int64_t>(
         static_cast<double>(pause_.count()) * (0.5 + random_.uniform() / 2)));
-    pause_ = std::min(pause_ * 2, kLongestPause);
+    pause_ = std::min(pause_ * 2, was_connected ? kLongestPauseOfRefused : kLongestPause);
     retry_timer_.expires_after(jittered);
     retry_timer_.async_wait([this](const error_code& error) {
       if (!error) connect();
@@ -166,6 +165,9 @@ class ControlAgent final : public Agent {
   void on_message(const std::string& body) {
     auto message = protocol::decode_message(body);
     if (!message) return retry("bad message: " + message.error().message);
+    // Only now is it known that the coordinator has accepted the HELLO.
+    pause_ = kFirstPause;
+    failures_ = 0;
     if (std::holds_alternative<protocol::Heartbeat>(*message)) return;
     if (const auto* probe = std::get_if<protocol::Probe>(&*message)) {
       answer_later([this, request = *probe]() -> protocol::Message {

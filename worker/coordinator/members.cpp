@@ -25,6 +25,11 @@ std::string Members::refusal(const control::PeerId& proven, const protocol::Hell
   if (displaced_.contains(member.pod_uid)) {
     return "a newer pod holds worker index " + std::to_string(member.worker_index);
   }
+  const MemberState* held = find(member.worker_index);
+  const bool leaves = held != nullptr && held->connected() && held->leaving && !held->finished;
+  if (leaves && held->member.pod_uid != member.pod_uid) {
+    return "pod " + held->member.pod + " still leaves: its state comes first";
+  }
   const auto* same_name = by_pod(member.pod);
   if (same_name != nullptr && same_name->member.worker_index != member.worker_index) {
     return "pod " + member.pod + " is worker " + std::to_string(same_name->member.worker_index) +

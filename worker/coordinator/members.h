@@ -36,7 +36,8 @@ struct MemberState {
 class Members {
  public:
   // Returns why this HELLO must be refused, or "" if it is accepted. For each index the newest pod
-  // uid wins; a displaced pod stays out.
+  // uid wins; a displaced pod stays out. One that leaves is not displaced: until it has gone, which
+  // its grace bounds, the newer one must try again, or steps that the leaving one holds were lost.
   std::string refusal(const control::PeerId& proven, const protocol::Hello& hello) const;
   // Returns why this rank can never train with worker 0, or "" if it can.
   static std::string disagreement(const Settings& worker_0, const protocol::Hello& hello);

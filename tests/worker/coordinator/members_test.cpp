@@ -39,6 +39,28 @@ TEST(Members, TheNewestPodOfAnIndexWinsAndTheOldOneStaysOut) {
             "a newer pod holds worker index 1");
 }
 
+TEST(Members, AReplacementWaitsForAPodThatLeaves) {
+  Members members;
+  members.hello(1, {.member = member(1)}, kStart);
+  auto replacement = member(1, "uid-new");
+  replacement.pod = "pod-1-1";
+  members.leave(1, "terminated");
+
+  EXPECT_EQ(members.refusal(proven(1, "uid-new"), {.member = replacement}),
+            "pod pod-1 still leaves: its state comes first");
+  EXPECT_EQ(members.refusal(proven(1, "uid-1"), {.member = member(1)}), "") << "it reconnects";
+  members.closed(1);
+  EXPECT_EQ(members.refusal(proven(1, "uid-new"), {.member = replacement}), "");
+}
+
+TEST(Members, OneThatHasFinishedIsReplacedAtOnce) {
+  Members members;
+  members.hello(1, {.member = member(1)}, kStart);
+  members.leave(1, "finished");
+
+  EXPECT_EQ(members.refusal(proven(1, "uid-new"), {.member = member(1, "uid-new")}), "");
+}
+
 TEST(Members, AHelloMustNameTheWorkerThatProvedTheKey) {
   const Members members;
 
