@@ -211,6 +211,10 @@ Lines of_a_waiting_job(const JobView& job, const std::optional<std::vector<JobEv
                                           : "no step has been completed yet");
   text += " (" + state_of(job) + (ready->message.empty() ? "" : ": " + ready->message) + ")";
   lines = paragraph("", text);
+  if (job.report.step > 0 && job.report.last_step_time) {
+    add(lines, "Last step",
+        age_text(now - *job.report.last_step_time) + " ago" + report_age(job, now));
+  }
   add_waiting(job, lines);
   if (job.status.restarts > 0) {
     add(lines, "Restarts",

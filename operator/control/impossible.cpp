@@ -25,6 +25,14 @@ bool possible(const protocol::SegmentRank& rank) {
          possible(rank.backward_seconds);
 }
 
+bool possible(const protocol::Stall& stall) {
+  return possible(stall.seconds) && stall.waiting >= 0 &&
+         stall.ranks.size() <= protocol::kMostStalledRanks &&
+         std::ranges::all_of(stall.ranks, [](const protocol::StalledRank& rank) {
+           return rank.replica >= 0 && rank.stage >= 0 && possible(rank.seconds);
+         });
+}
+
 template <class Entry>
 int drop_entries(std::vector<Entry>& entries) {
   return static_cast<int>(
@@ -64,7 +72,12 @@ int drop_from(std::optional<protocol::Segment>& segment) {
 }  // namespace
 
 int drop_impossible(protocol::Report& report) {
-  return drop_from(report.segment) + drop_from(report.previous_segment);
+  int dropped = drop_from(report.segment) + drop_from(report.previous_segment);
+  if (report.stall && !possible(*report.stall)) {
+    report.stall.reset();
+    ++dropped;
+  }
+  return dropped;
 }
 
 }  // namespace weir::control_server

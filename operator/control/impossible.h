@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reports come from a job's pods, so their numbers are not trusted: what a segment cannot hold is
-// left out before anybody reads it. Pure. Whether a rank or a link is one of the plan is decided by
-// those who know the plan.
+// Reports come from a job's pods, so their numbers are not trusted: what a segment or a stall
+// cannot hold is left out before anybody reads it. Pure. Whether a rank or a link is one of the
+// plan is decided by those who know the plan.
 #pragma once
 
 #include "worker/protocol/messages.h"

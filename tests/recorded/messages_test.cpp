@@ -196,7 +196,8 @@ Report report() {
           .sync = SyncGroups{12, 2.5, 3.5},
           .snapshots = "each 4 steps",
           .segment = segment_of(7),
-          .previous_segment = segment_of(6)};
+          .previous_segment = segment_of(6),
+          .stall = Stall{30.5, 3, {{0, 2, "backward", 7, 31.25}, {0, 3}}}};
 }
 
 TEST(RecordedMessages, HaveTheSameBytes) {

@@ -412,6 +412,7 @@ class JobCoordinator final : public Coordinator {
     report.snapshots = snapshots_.state();
     report.exported = exported_;
     report.validation = validation_;
+    report.stall = observer_.stall(members_, clock_.now());
     source_->report(std::move(report));
   }
 

@@ -27,6 +27,10 @@ double seconds_of(const protocol::StageStatus& status) {
   return std::accumulate(parts.begin(), parts.end(), 0.0);
 }
 
+bool ends(const Members& members) {
+  return std::ranges::any_of(members.all(), [](const auto& entry) { return entry.second.leaving; });
+}
+
 std::string seconds_text(double seconds) {
   return number(seconds, seconds < 10 ? 2 : 0) + " s";
 }
@@ -38,12 +42,15 @@ void Observer::follow(const schedule::Plan* plan, int incarnation, const std::se
   const bool same =
       plan != nullptr && plan_ && plan->revision == plan_->revision && incarnation == incarnation_;
   if (same || (plan == nullptr && !plan_)) return;
+  broken_ = plan == nullptr ? plan_ : std::nullopt;
   plan_ = plan == nullptr ? std::nullopt : std::optional(*plan);
   incarnation_ = incarnation;
   recent_.clear();
+  longest_ = 0;
   moved_.reset();
   complete_.reset();
   stalled_ = false;
+  stall_.reset();
   slow_.reset();
 }
 
@@ -87,9 +94,11 @@ void Observer::look_for_slow_step(const protocol::StageStatus& status, SteadyTim
 Observer::Effects Observer::on_status(const protocol::StageStatus& status, const Members& members,
                                       SteadyTime now) {
   Effects effects;
-  moved_ = now;
+  moved_ = stands_ = now;
   stalled_ = false;
+  stall_.reset();
   if (!plan_) return effects;
+  longest_ = std::max(longest_, seconds_of(status));
   complete_ = complete_on_all(*plan_, members, lost_);
   look_for_slow_step(status, now);
   if (!slow_ || !complete_ || *complete_ < slow_->step + 2) return effects;
@@ -119,12 +128,12 @@ Observer::Effects Observer::tick(const Members& members, SteadyTime now) {
   Effects effects;
   if (plan_ && moved_ && complete_ && !stalled_) {
     const std::chrono::duration<double> since = now - *moved_;
-    const bool ends =
-        std::ranges::any_of(members.all(), [](const auto& entry) { return entry.second.leaving; });
-    if (since >= kLeastStall && since.count() >= kStalled * median().value_or(0) &&
-        *complete_ < total_steps_ && !ends) {
+    if (since >= kLeastStall && since.count() >= kStalled * median().value_or(longest_) &&
+        *complete_ < total_steps_ && !ends(members)) {
       stalled_ = true;
-      ask({.text = "no step for " + seconds_text(since.count()), .step = *complete_, .waits = true},
+      ask({.text = "no step for " + seconds_text(since.count()),
+           .step = *complete_,
+           .stalled = since.count()},
           std::max<std::int64_t>(0, *complete_ - 1), *complete_ + 1, members, now, effects);
     }
   }
@@ -153,7 +162,7 @@ void Observer::ask(const Asked& why, std::int64_t from, std::int64_t to, const M
                    *plan_, members, now);
 }
 
-std::string Observer::told(const Asked& why, const std::string& octets) const {
+std::string Observer::told(const Asked& why, const std::string& octets) {
   std::vector<timeline::RankRecord> records;
   if (!octets.empty()) {
     if (auto read = timeline::decode(octets)) records = *std::move(read);
@@ -163,14 +172,37 @@ std::string Observer::told(const Asked& why, const std::string& octets) const {
     const std::string grown = timeline::what_grew(records, *why.slow);
     return grown.empty() ? text : text + ": " + grown;
   }
-  if (!why.waits || !plan_) return text;
+  if (!why.stalled || !plan_) return text;
   std::vector<timeline::Doing> ranks;
   for (const auto& rank : plan_->ranks) {
     if (lost_.contains(rank.replica)) continue;
     ranks.push_back({.replica = rank.replica, .stage = rank.stage, .node = rank.node});
   }
   ranks = timeline::doing_of(std::move(ranks), records);
-  return text + ": " + timeline::chain_of_waits(ranks, plan_->stage_count());
+  const timeline::Waits waits = timeline::chain_of_waits(ranks);
+  const bool as_it_should = !waits.ranks.empty() && !waits.ranks.front().silent &&
+                            waits.ranks.front().part == protocol::StepPart::kValidation;
+  if (stalled_ && !as_it_should) stall_ = timeline::stall_of(waits, *why.stalled);
+  return text + ": " + timeline::text_of(waits, plan_->stage_count());
+}
+
+std::optional<protocol::Stall> Observer::stall(const Members& members, SteadyTime now) const {
+  return plan_ ? stall_ : missing(members, now);
+}
+
+std::optional<protocol::Stall> Observer::missing(const Members& members, SteadyTime now) const {
+  if (!broken_ || !stands_ || now - *stands_ < kLeastStall || ends(members)) return std::nullopt;
+  timeline::Waits waits;
+  for (const auto& rank : broken_->ranks) {
+    const MemberState* const member = members.by_pod(rank.pod);
+    if (member != nullptr && member->connected()) {
+      ++waits.waiting;
+    } else {
+      waits.ranks.push_back({.replica = rank.replica, .stage = rank.stage, .node = rank.node});
+    }
+  }
+  if (waits.ranks.empty() || waits.waiting == 0) return std::nullopt;
+  return timeline::stall_of(waits, std::chrono::duration<double>(now - *stands_).count());
 }
 
 }  // namespace weir::coordinator

@@ -51,6 +51,9 @@ class Observer {
   // A rank of the generation is lost. Send the effects before the others are told.
   Effects on_lost(const std::string& who, const Members& members, SteadyTime now);
   Effects tick(const Members& members, SteadyTime now);
+  // Who waits for whom while no step comes, for the report: as the ranks have told it, or for whom
+  // a broken generation waits. Nothing: steps come, or have not begun, or all do what they should.
+  std::optional<protocol::Stall> stall(const Members& members, SteadyTime now) const;
 
   static constexpr std::chrono::seconds kLeastStall{30}, kPauseOfLosses{30};
   static constexpr std::chrono::minutes kPauseOfSlowSteps{10};
@@ -63,14 +66,15 @@ class Observer {
   struct Asked {  // why a dump was asked for
     std::string text;
     std::int64_t step = 0;
-    bool waits = false;  // the chain of waits belongs to the text
+    std::optional<double> stalled;  // for so many seconds; the chain of waits belongs to the text
     std::optional<std::uint32_t> slow;
   };
   void ask(const Asked& why, std::int64_t from, std::int64_t to, const Members& members,
            SteadyTime now, Effects& effects);
   void look_for_slow_step(const protocol::StageStatus& status, SteadyTime now);
   std::optional<double> median() const;
-  std::string told(const Asked& why, const std::string& octets) const;
+  std::string told(const Asked& why, const std::string& octets);
+  std::optional<protocol::Stall> missing(const Members& members, SteadyTime now) const;
 
   const std::int64_t total_steps_;
   std::optional<schedule::Plan> plan_;
@@ -79,9 +83,13 @@ class Observer {
   StepRecords records_;
   std::string traced_;                    // id of the last trace that was asked for
   std::deque<double> recent_;             // seconds of steps of one first stage
+  double longest_ = 0;                    // of all steps and ranks of this generation
   std::optional<SteadyTime> moved_;       // the last STATUS of this generation
   std::optional<std::int64_t> complete_;  // steps on all ranks that train
   bool stalled_ = false;                  // told, and no STATUS since then
+  std::optional<protocol::Stall> stall_;  // what the ranks have told of it
+  std::optional<schedule::Plan> broken_;  // the plan that trained last, while none does
+  std::optional<SteadyTime> stands_;      // the last STATUS of any generation
   std::optional<Slow> slow_;              // its dump waits for the step behind it
   std::optional<SteadyTime> last_slow_, last_loss_;
   std::map<std::string, Asked> asked_;  // by id

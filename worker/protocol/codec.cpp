@@ -176,6 +176,20 @@ void fields(auto& io, Is<Segment> auto& segment) {
   io("ranks", segment.ranks);
 }
 
+void fields(auto& io, Is<StalledRank> auto& rank) {
+  io("replica", rank.replica);
+  io.required("stage", rank.stage);
+  io("part", rank.part);
+  io("microBatch", rank.micro_batch);
+  io("seconds", rank.seconds);
+}
+
+void fields(auto& io, Is<Stall> auto& stall) {
+  io("seconds", stall.seconds);
+  io("waiting", stall.waiting);
+  io("ranks", stall.ranks);
+}
+
 void fields(auto& io, Is<Report> auto& report) {
   io.required("jobUid", report.job_uid);
   io.required("sequence", report.sequence);
@@ -197,6 +211,7 @@ void fields(auto& io, Is<Report> auto& report) {
   io("validation", report.validation);
   io("segment", report.segment);
   io("previousSegment", report.previous_segment);
+  io("stall", report.stall);
 }
 
 void fields(auto& io, Is<TraceWanted> auto& wanted) {

@@ -144,6 +144,21 @@ struct Segment {
   std::vector<SegmentRank> ranks;
 };
 
+// No step has been completed for some time, and who waits for whom (worker/timeline/waits.h).
+struct StalledRank {
+  int replica = 0, stage = 0;
+  std::string part;      // one of kStepPartNames; empty: the rank does not answer
+  int micro_batch = -1;  // < 0: of none
+  double seconds = 0;    // in that part
+};
+struct Stall {
+  double seconds = 0;  // without a step, when the ranks were asked
+  int waiting = 0;     // ranks that wait for those in `ranks`
+  // Without waiting ones: ranks that wait for each other, or the one that is longest in its part.
+  std::vector<StalledRank> ranks;
+};
+inline constexpr std::size_t kMostStalledRanks = 16;
+
 // The operator refuses a longer body of POST /report. That of 512 ranks has about 300 KiB.
 inline constexpr std::size_t kMaxReportBytes = std::size_t{512} * 1024;
 
@@ -169,6 +184,7 @@ struct Report {
   std::optional<Validation> validation;              // the newest one
   std::optional<Exported> exported;                  // in the last reports of a run with --export
   std::optional<Segment> segment, previous_segment;  // of the plan in force, of the one before it
+  std::optional<Stall> stall = {};                   // nothing: steps come, or have not begun
 };
 // A user wants to see the newest steps of all ranks.
 struct TraceWanted {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <set>
@@ -47,6 +48,8 @@ bool is_wait(StepPart part) {
   return false;
 }
 
+constexpr double kMostSeconds = 1e6;
+
 std::string place_of(int replica, int stage, int stages, const std::string& node) {
   return "rank " + std::to_string(replica * stages + stage) + " (replica " +
          std::to_string(replica) + ", stage " + std::to_string(stage) +
@@ -58,15 +61,26 @@ std::string seconds_text(nanoseconds time) {
   return number(seconds, seconds < 10 ? 1 : 0) + " s";
 }
 
+std::string does(const Doing& rank) {
+  if (rank.silent) return "which does not answer";
+  std::string what = protocol::name(rank.part);
+  std::ranges::replace(what, '_', ' ');
+  what = (is_wait(rank.part) ? "which waits (" + what + ")" : "in " + what);
+  if (rank.micro_batch != kNoMicroBatch) {
+    what += " of micro-batch " + std::to_string(rank.micro_batch);
+  }
+  return rank.since == nanoseconds(0) ? what : what + " for " + seconds_text(rank.since);
+}
+
 class Chain {
  public:
-  Chain(std::span<const Doing> ranks, int stages) : ranks_(ranks), stages_(stages) {
+  explicit Chain(std::span<const Doing> ranks) : ranks_(ranks) {
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       at_[{ranks[i].replica, ranks[i].stage}] = i;
     }
   }
 
-  std::string text() const {
+  Waits find() const {
     std::map<std::size_t, int> ends;  // by the rank at which chains end: how many ranks wait for it
     std::vector<std::size_t> circle;
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
@@ -82,8 +96,19 @@ class Chain {
       }
       if (path.size() > 1) ++ends[path.back()];
     }
-    if (!ends.empty()) return of_root(ends);
-    return circle.empty() ? of_none() : of_circle(circle);
+    Waits waits;
+    if (!ends.empty()) {
+      const auto root = std::ranges::max_element(ends, {}, [this](const auto& end) {
+        return std::pair(ranks_[end.first].silent, end.second);
+      });
+      waits = {.waiting = root->second, .ranks = {ranks_[root->first]}};
+    } else if (!circle.empty()) {
+      for (const std::size_t i : circle) waits.ranks.push_back(ranks_[i]);
+    } else if (!ranks_.empty()) {
+      waits.ranks = {*std::ranges::max_element(
+          ranks_, {}, [](const Doing& rank) { return std::pair(rank.silent, rank.since); })};
+    }
+    return waits;
   }
 
  private:
@@ -142,52 +167,7 @@ class Chain {
     }
   }
 
-  std::string name(std::size_t i) const {
-    return place_of(ranks_[i].replica, ranks_[i].stage, stages_, ranks_[i].node);
-  }
-
-  std::string does(std::size_t i) const {
-    const Doing& rank = ranks_[i];
-    if (rank.silent) return "which does not answer";
-    std::string what = protocol::name(rank.part);
-    std::ranges::replace(what, '_', ' ');
-    what = (is_wait(rank.part) ? "which waits (" + what + ")" : "in " + what);
-    if (rank.micro_batch != kNoMicroBatch) {
-      what += " of micro-batch " + std::to_string(rank.micro_batch);
-    }
-    return what + " for " + seconds_text(rank.since);
-  }
-
-  std::string of_root(const std::map<std::size_t, int>& ends) const {
-    const auto root = std::ranges::max_element(ends, {}, [this](const auto& end) {
-      return std::pair(ranks_[end.first].silent, end.second);
-    });
-    return std::to_string(root->second) +
-           (root->second == 1 ? " rank waits for " : " ranks wait for ") + name(root->first) +
-           ", " + does(root->first);
-  }
-
-  std::string of_circle(const std::vector<std::size_t>& circle) const {
-    std::string text = "ranks wait for each other: ";
-    for (const std::size_t i : circle) text += name(i) + ", " + does(i) + ", for ";
-    return text + "rank " +
-           std::to_string(ranks_[circle.front()].replica * stages_ + ranks_[circle.front()].stage);
-  }
-
-  std::string of_none() const {
-    if (ranks_.empty()) return "there are no ranks";
-    std::size_t longest = 0;
-    for (std::size_t i = 1; i < ranks_.size(); ++i) {
-      const auto weight = [this](std::size_t k) {
-        return std::pair(ranks_[k].silent, ranks_[k].since);
-      };
-      if (weight(i) > weight(longest)) longest = i;
-    }
-    return "no rank waits for another one: " + name(longest) + ", " + does(longest);
-  }
-
   std::span<const Doing> ranks_;
-  int stages_;
   std::map<std::pair<int, int>, std::size_t> at_;
 };
 
@@ -209,8 +189,70 @@ std::vector<Doing> doing_of(std::vector<Doing> ranks, std::span<const RankRecord
   return ranks;
 }
 
-std::string chain_of_waits(std::span<const Doing> ranks, int stages) {
-  return Chain(ranks, stages).text();
+Waits chain_of_waits(std::span<const Doing> ranks) {
+  return Chain(ranks).find();
+}
+
+std::string text_of(const Waits& waits, int stages) {
+  if (waits.ranks.empty()) return "there are no ranks";
+  std::string told;
+  for (const Doing& rank : waits.ranks) {
+    const char* between = waits.waiting > 0 ? ", and " : ", for ";
+    told += (told.empty() ? "" : between) + place_of(rank.replica, rank.stage, stages, rank.node) +
+            ", " + does(rank);
+  }
+  if (waits.waiting > 0) {
+    return std::to_string(waits.waiting) +
+           (waits.waiting == 1 ? " rank waits for " : " ranks wait for ") + told;
+  }
+  if (waits.ranks.size() == 1) return "no rank waits for another one: " + told;
+  const Doing& first = waits.ranks.front();
+  return "ranks wait for each other: " + told + ", for rank " +
+         std::to_string(first.replica * stages + first.stage);
+}
+
+protocol::Stall stall_of(const Waits& waits, double seconds) {
+  protocol::Stall stall{.seconds = seconds, .waiting = waits.waiting, .ranks = {}};
+  for (const Doing& rank : waits.ranks) {
+    if (stall.ranks.size() == protocol::kMostStalledRanks) break;
+    protocol::StalledRank& told = stall.ranks.emplace_back();
+    told.replica = rank.replica;
+    told.stage = rank.stage;
+    if (rank.silent) continue;
+    told.part = protocol::name(rank.part);
+    if (rank.micro_batch != kNoMicroBatch) told.micro_batch = rank.micro_batch;
+    told.seconds = std::chrono::duration<double>(rank.since).count();
+  }
+  return stall;
+}
+
+Result<Waits> waits_of(const protocol::Stall& stall, const schedule::Plan& plan) {
+  if (stall.ranks.empty() || stall.ranks.size() > protocol::kMostStalledRanks ||
+      stall.waiting < 0) {
+    return invalid("stall: " + std::to_string(stall.ranks.size()) + " ranks, for which " +
+                   std::to_string(stall.waiting) + " wait");
+  }
+  Waits waits{.waiting = std::min(stall.waiting, static_cast<int>(plan.ranks.size())), .ranks = {}};
+  for (const protocol::StalledRank& told : stall.ranks) {
+    const auto place = std::ranges::find_if(plan.ranks, [&](const schedule::RankPlace& rank) {
+      return rank.replica == told.replica && rank.stage == told.stage;
+    });
+    if (place == plan.ranks.end()) return invalid("stall: a rank is not of the plan");
+    Doing& rank = waits.ranks.emplace_back(
+        Doing{.replica = told.replica, .stage = told.stage, .node = place->node});
+    rank.silent = told.part.empty();
+    for (std::size_t i = 0; i < protocol::kStepParts; ++i) {  // a part of a newer worker: other
+      if (told.part == protocol::kStepPartNames[i]) rank.part = static_cast<StepPart>(i);
+    }
+    if (told.micro_batch >= 0 && told.micro_batch < kNoMicroBatch) {
+      rank.micro_batch = static_cast<std::uint16_t>(told.micro_batch);
+    }
+    if (std::isfinite(told.seconds) && told.seconds > 0 && told.seconds < kMostSeconds) {
+      rank.since =
+          std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(told.seconds));
+    }
+  }
+  return waits;
 }
 
 std::string what_grew(std::span<const RankRecord> records, std::uint32_t step) {

@@ -9,7 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "worker/base/result.h"
+#include "worker/protocol/messages.h"
 #include "worker/protocol/step_part.h"
+#include "worker/schedule/plan.h"
 #include "worker/timeline/record.h"
 
 namespace weir::timeline {
@@ -29,9 +32,25 @@ struct Doing {
 // record of its place the rank is silent.
 std::vector<Doing> doing_of(std::vector<Doing> ranks, std::span<const RankRecord> records);
 
-// One line: "7 ranks wait for rank 2 (replica 0, stage 2, n3), in the backward of micro-batch 7 for
-// 63 s". Ranks are numbered as `kubectl weir top` does, replica by replica. stages: of a replica.
-std::string chain_of_waits(std::span<const Doing> ranks, int stages);
+// Where all chains end.
+struct Waits {
+  int waiting = 0;  // ranks that wait for those in `ranks`
+  // Without waiting ones: ranks that wait for each other, in a circle; or the one that is longest
+  // in its part.
+  std::vector<Doing> ranks;
+};
+// Of several ends one that does not answer, else the one that most ranks wait for.
+Waits chain_of_waits(std::span<const Doing> ranks);
+
+// One line: "7 ranks wait for rank 2 (replica 0, stage 2, n3), in backward of micro-batch 7 for
+// 63 s". Ranks are numbered as `kubectl weir top` does, replica by replica. stages: of a replica. A
+// time of 0 is not told.
+std::string text_of(const Waits& waits, int stages);
+
+// To the operator, which trusts no text and no place. kInvalid: a rank is not of this plan, or
+// there is none.
+protocol::Stall stall_of(const Waits& waits, double seconds);
+Result<Waits> waits_of(const protocol::Stall& stall, const schedule::Plan& plan);
 
 // Why a step took longer than the one before it, of all ranks together: the part that is no wait
 // for others and has grown most, e.g. "save on rank 3 (replica 0, stage 3, n4), 2.1 s more".

@@ -157,6 +157,29 @@ def test_why_names_the_link_that_a_tenant_takes_and_plan_what_the_change_brought
     print(f"{why}\n{plan}\n{weir('view', 'why', 'gpt')}\n{weir('view', 'top')}", flush=True)
 
 
+def test_why_names_the_rank_that_all_others_wait_for(namespace):
+    """SIGSTOP of a worker: long before any deadline the condition, an event and `why` name it; when it goes on, so does training."""
+    [name, node] = weir("view", "top", "gpt").splitlines()[2 + 2].split()[1:3]
+    pod = next(one for one in lab.pods(namespace, "weir.dev/job-name=gpt") if one["metadata"]["name"] == name)
+    wanted = f"3 ranks wait for rank 2 (replica 0, stage 2, {node}), which does not answer"
+    begin = time.monotonic()
+    lab.signal_container(pod, "STOP")
+    try:
+        ready = lab.wait_until("Ready names the rank", lambda: next(
+            (one for one in [lab.condition(lab.job(namespace, "gpt"), "Ready")] if one["reason"] == "Stalled"), None), 75)
+        took = time.monotonic() - begin
+        check(ready["status"] == "False" and ready["message"].startswith("no step after step ") and ready["message"].endswith(wanted), f"{ready}")
+        why = has(weir("view", "why", "gpt"), "(Stalled: no step after step ", "3 ranks wait for rank 2", "Last step", "Stalled ")
+    finally:
+        lab.signal_container(pod, "CONT")
+    lab.wait_until("Running again", lambda: lab.condition(lab.job(namespace, "gpt"), "Ready")["reason"] == "Running", 90)
+    step = lab.reported_step(namespace, "gpt")
+    lab.wait_until("steps come again", lambda: lab.reported_step(namespace, "gpt") > step, 60)
+    check(lab.job(namespace, "gpt")["status"].get("restarts", 0) == 0, "a worker that came back was made again")
+    print(why, flush=True)
+    return f"named after {took:.0f} s"
+
+
 def test_an_editor_scales_suspends_and_resumes(namespace):
     has(weir("edit", "scale", "gpt", "3", code=1), "scale gpt: the API server refuses: ")   # 3 does not divide the batch
     has(weir("edit", "scale", "gpt", "1"), "gpt: 1 replica is asked for")

@@ -43,6 +43,21 @@ std::string why(const json& job,
   return text_of(lines);
 }
 
+TEST(Views, WhyOfAStalledJobTellsWhoWaitsForWhom) {
+  json job = running_job();
+  job["status"]["conditions"][0] =
+      condition_of("Ready", "False", "Stalled",
+                   "no step after step 151: 3 ranks wait for rank 2 (replica 0, stage 2, n3), "
+                   "which does not answer");
+  job["status"]["progress"]["lastStepTime"] = "2026-01-02T09:28:57Z";
+
+  EXPECT_EQ(why(job),
+            "gpt: no steps are made now, 151 are complete (Stalled: no step after step 151: 3 "
+            "ranks wait for rank 2 (replica 0, stage\n"
+            "2, n3), which does not answer)\n"
+            "Last step     63 s ago, as of 8 s ago\n");
+}
+
 TEST(Views, TopShowsJobsWithTheAgeOfTheirData) {
   json young = running_job();
   young["metadata"]["name"] = "young";

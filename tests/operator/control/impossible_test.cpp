@@ -60,5 +60,23 @@ TEST(Impossible, ASegmentWithoutAStepTimeGoes) {
   }
 }
 
+TEST(Impossible, AStallWithImpossibleNumbersGoes) {
+  const protocol::Stall stall{.seconds = 31, .waiting = 1, .ranks = {{0, 2, "backward", 7, 31}}};
+  protocol::Report one = report();
+  one.stall = stall;
+  EXPECT_EQ(drop_impossible(one), 0);
+  EXPECT_TRUE(one.stall);
+  for (const auto& spoil : std::vector<void (*)(protocol::Stall&)>{
+           [](protocol::Stall& s) { s.seconds = kNan; }, [](protocol::Stall& s) { s.waiting = -1; },
+           [](protocol::Stall& s) { s.ranks[0].seconds = 1e9; },
+           [](protocol::Stall& s) { s.ranks[0].stage = -1; },
+           [](protocol::Stall& s) { s.ranks.resize(1000); }}) {
+    one.stall = stall;
+    spoil(*one.stall);
+    EXPECT_EQ(drop_impossible(one), 1);
+    EXPECT_FALSE(one.stall);
+  }
+}
+
 }  // namespace impossible_test
 }  // namespace weir::control_server

@@ -51,6 +51,7 @@ struct Ranks {
     now += time;
     tick();
   }
+  std::optional<protocol::Stall> stall() const { return observer.stall(members, now); }
   void take(const Observer::Effects& effects) {
     for (const auto& [index, message] : effects.send) {
       if (index == 0) wanted.push_back(std::get<protocol::StepsWanted>(message));
@@ -120,12 +121,62 @@ TEST(Observer, TellsWhoWaitsForWhomWhenNoStepComes) {
       ranks.dumps[0].text,
       "no step for 30 s: 2 ranks wait for rank 1 (replica 0, stage 1), which does not answer");
   EXPECT_THAT(*timeline::decode(ranks.dumps[0].octets), SizeIs(2));
+  ASSERT_TRUE(ranks.stall());
+  EXPECT_EQ(ranks.stall()->seconds, 30);
+  EXPECT_EQ(ranks.stall()->waiting, 2);
+  ASSERT_THAT(ranks.stall()->ranks, SizeIs(1));
+  EXPECT_EQ(ranks.stall()->ranks[0].stage, 1);
+  EXPECT_EQ(ranks.stall()->ranks[0].part, "") << "it does not answer";
 
   ranks.pass(1h);
   EXPECT_THAT(ranks.wanted, SizeIs(1)) << "one stall is told once";
+  EXPECT_TRUE(ranks.stall()) << "and reported as long as it lasts";
   ranks.step();
+  EXPECT_FALSE(ranks.stall());
   ranks.pass(Observer::kLeastStall);
   EXPECT_THAT(ranks.wanted, SizeIs(2));
+}
+
+TEST(Observer, ReportsNoStallWhereARankDoesWhatItShould) {
+  Ranks ranks;
+  ranks.steps(10);
+  ranks.pass(Observer::kLeastStall);
+  ranks.answer(0, StepPart::kGradientLate, 0);
+  ranks.answer(1, StepPart::kGradientLate, 0);
+  ranks.answer(2, StepPart::kValidation, 0);
+  ranks.pass(StepRecords::kPatience);
+  EXPECT_THAT(ranks.dumps, SizeIs(1));
+  EXPECT_FALSE(ranks.stall());
+
+  Ranks slow;  // steps of a kind of which there are too few for a median
+  slow.step(40s);
+  slow.pass(399s);
+  EXPECT_THAT(slow.wanted, IsEmpty());
+  slow.pass(1s);
+  EXPECT_THAT(slow.wanted, SizeIs(1));
+}
+
+TEST(Observer, ReportsForWhomABrokenGenerationWaits) {
+  Ranks ranks;
+  ranks.steps(10);
+  ranks.members.closed(2);  // of rank 1
+  ranks.observer.follow(nullptr, 0, {});
+  ranks.pass(Observer::kLeastStall - 1s);
+  EXPECT_FALSE(ranks.stall()) << "it may be back soon";
+  ranks.pass(1s);
+  ASSERT_TRUE(ranks.stall());
+  EXPECT_EQ(ranks.stall()->waiting, 2);
+  ASSERT_THAT(ranks.stall()->ranks, SizeIs(1));
+  EXPECT_EQ(ranks.stall()->ranks[0].stage, 1);
+
+  ranks.members.hello(9, {.member = member(1)}, ranks.now);
+  EXPECT_FALSE(ranks.stall()) << "all are there";
+  ranks.observer.follow(&ranks.plan, 1, {});
+  ranks.members.closed(9);
+  ranks.observer.follow(nullptr, 1, {});
+  EXPECT_TRUE(ranks.stall()) << "no step came in between";
+  ranks.members.leave(2, "SIGTERM");
+  EXPECT_FALSE(ranks.stall()) << "it is the end";
 }
 
 TEST(Observer, AStallIsLongForStepsOfItsKindAndNotTheEndOfTraining) {

@@ -272,6 +272,7 @@ TEST(ReportMessage, SurvivesTheRoundTrip) {
   report.loss = 3.25;
   report.members = {{"p0", "u0", true, 1, 0.5, 0.25, 7, 8}};
   report.exported = Exported{.folder = "/ckpt/hf", .step = 18, .bytes = 5'000'000'000};
+  report.stall = Stall{.seconds = 30.5, .waiting = 3, .ranks = {{0, 2, "backward", 7, 31}, {1, 3}}};
 
   const auto decoded = decode_report(encode(report));
 
@@ -286,7 +287,17 @@ TEST(ReportMessage, SurvivesTheRoundTrip) {
   EXPECT_EQ(decoded->exported->folder, "/ckpt/hf");
   EXPECT_EQ(decoded->exported->step, 18);
   EXPECT_EQ(decoded->exported->bytes, 5'000'000'000);
+  ASSERT_TRUE(decoded->stall.has_value());
+  EXPECT_EQ(decoded->stall->seconds, 30.5);
+  EXPECT_EQ(decoded->stall->waiting, 3);
+  ASSERT_EQ(decoded->stall->ranks.size(), 2U);
+  EXPECT_EQ(decoded->stall->ranks[0].part, "backward");
+  EXPECT_EQ(decoded->stall->ranks[0].micro_batch, 7);
+  EXPECT_EQ(decoded->stall->ranks[0].seconds, 31);
+  EXPECT_EQ(decoded->stall->ranks[1].replica, 1);
+  EXPECT_EQ(decoded->stall->ranks[1].micro_batch, -1);
   EXPECT_FALSE(decode_report(encode(Report{.job_uid = "uid"}))->exported.has_value());
+  EXPECT_FALSE(decode_report(encode(Report{.job_uid = "uid"}))->stall.has_value());
 }
 
 TEST(ReportMessage, AnUnknownLossIsNullAndNotANumber) {

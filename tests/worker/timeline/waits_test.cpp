@@ -40,7 +40,7 @@ TEST(ChainOfWaits, EndsAtTheRankThatComputes) {
   set(all[1], StepPart::kGradientLate, 3);
   set(all[2], StepPart::kBackward, 7);
   EXPECT_EQ(
-      chain_of_waits(all, kStages),
+      text_of(chain_of_waits(all), kStages),
       "3 ranks wait for rank 2 (replica 0, stage 2, n3), in backward of micro-batch 7 for 63 s");
 }
 
@@ -55,7 +55,7 @@ TEST(ChainOfWaits, EndsAtTheRankThatIsSilentThroughSumsAndWindows) {
   set(all[6], StepPart::kForwardLate, 1);
   all[6] = {.replica = 1, .stage = 2, .node = "n3"};
   all[7].since = 70s;
-  EXPECT_EQ(chain_of_waits(all, kStages),
+  EXPECT_EQ(text_of(chain_of_waits(all), kStages),
             "7 ranks wait for rank 6 (replica 1, stage 2, n3), which does not answer");
 }
 
@@ -63,7 +63,7 @@ TEST(ChainOfWaits, TellsACircle) {
   auto all = ranks();
   set(all[0], StepPart::kGradientLate, 0);
   EXPECT_EQ(
-      chain_of_waits(std::span(all).first(2), kStages),
+      text_of(chain_of_waits(std::span(all).first(2)), kStages),
       "ranks wait for each other: rank 0 (replica 0, stage 0, n1), which waits (gradient late) "
       "of micro-batch 0 for 63 s, for rank 1 (replica 0, stage 1, n2), which waits (forward "
       "late) for 63 s, for rank 0");
@@ -74,8 +74,55 @@ TEST(ChainOfWaits, NamesTheLongestWhereNobodyWaits) {
   for (Doing& rank : all) rank.part = StepPart::kSwitch;
   all[1].part = StepPart::kSave;
   all[1].since = 95'300ms;
-  EXPECT_EQ(chain_of_waits(all, kStages),
+  EXPECT_EQ(text_of(chain_of_waits(all), kStages),
             "no rank waits for another one: rank 1 (replica 0, stage 1, n2), in save for 95 s");
+}
+
+schedule::Plan plan_of(const std::vector<Doing>& all) {
+  schedule::Plan plan;
+  for (const Doing& rank : all) {
+    plan.ranks.push_back({.node = rank.node, .replica = rank.replica, .stage = rank.stage});
+  }
+  return plan;
+}
+
+TEST(Stall, TellsTheOperatorTheSameChain) {
+  auto all = ranks(2);
+  set(all[2], StepPart::kBackward, 7);
+  all[3].silent = true;
+  for (const auto some : {std::span(all), std::span(all).first(3), std::span(all).first(1)}) {
+    const Waits waits = chain_of_waits(some);
+
+    const auto read = waits_of(stall_of(waits, 31), plan_of(all));
+
+    ASSERT_TRUE(read) << read.error().message;
+    EXPECT_EQ(text_of(*read, kStages), text_of(waits, kStages));
+  }
+}
+
+TEST(Stall, OfSeveralRanksThatDoNotAnswerNamesAll) {
+  const Waits waits{.waiting = 2, .ranks = {{.stage = 1, .node = "n2"}, {.stage = 3}}};
+  EXPECT_EQ(text_of(waits, kStages),
+            "2 ranks wait for rank 1 (replica 0, stage 1, n2), which does not answer, and rank "
+            "3 (replica 0, stage 3), which does not answer");
+}
+
+TEST(Stall, IsNotBelievedWhereItDoesNotFitThePlan) {
+  const auto all = ranks();
+  const auto plan = plan_of(all);
+  protocol::Stall stall = stall_of(chain_of_waits(all), 31);
+  for (const auto& spoil : std::vector<void (*)(protocol::Stall&)>{
+           [](protocol::Stall& s) { s.ranks[0].stage = kStages; },
+           [](protocol::Stall& s) { s.ranks[0].replica = -1; },
+           [](protocol::Stall& s) { s.waiting = -1; }, [](protocol::Stall& s) { s.ranks.clear(); },
+           [](protocol::Stall& s) { s.ranks.resize(protocol::kMostStalledRanks + 1); }}) {
+    protocol::Stall other = stall;
+    spoil(other);
+    EXPECT_FALSE(waits_of(other, plan));
+  }
+  stall.ranks[0] = {.part = "\x1b[31mof a newer worker", .micro_batch = 1 << 20, .seconds = 1e300};
+  EXPECT_EQ(text_of(*waits_of(stall, plan), kStages),
+            "3 ranks wait for rank 0 (replica 0, stage 0, n1), in other");
 }
 
 TEST(Doing, IsTheLastPartOfTheRecordOfItsPlace) {

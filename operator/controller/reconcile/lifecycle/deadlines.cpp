@@ -113,10 +113,11 @@ bool hangs(const View& view, Draft& draft) {
     draft.wake_at(limit);
     return false;
   }
+  const auto stall = stalled(view, draft);
   return restart_job(view, draft, Cause::kNoProgress, limit,
                      "no step completed for progressDeadlineSeconds " +
                          std::to_string(view.spec().progress_deadline_seconds) + ", step " +
-                         std::to_string(report->body.step));
+                         std::to_string(report->body.step) + (stall ? ": " + stall->lasting : ""));
 }
 
 // Since when the newest pods could have found a node. Time in a queue does not count, and a new

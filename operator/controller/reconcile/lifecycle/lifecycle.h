@@ -115,6 +115,13 @@ bool waits_to_be_let_in(const api::JobStatus& status);
 void count_waiting(const View& view, Draft& draft);
 // The coordinator has not reported for some time.
 bool silent(const View& view, const Draft& draft);
+// Who waits for whom while no step is completed (stall.cpp), e.g. "3 ranks wait for rank 2 (replica
+// 0, stage 2, n3), which does not answer". Nothing: steps come, as far as is known.
+struct Stalled {
+  std::string lasting;  // without times, so that it stays the same as long as the stall lasts
+  std::string first;    // with times, as when the ranks were asked
+};
+std::optional<Stalled> stalled(const View& view, const Draft& draft);
 // Workers of the first `replicas` replicas that have registered.
 int registered_workers(const View& view, int replicas = 1 << 30);
 

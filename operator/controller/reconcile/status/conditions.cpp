@@ -13,6 +13,7 @@
 namespace weir::reconcile {
 namespace {
 
+constexpr const char* kStandsStill = "Stalled";  // reason of Ready, and of an event
 constexpr const char* kSilence = "no report from the coordinator; training may go on";
 
 std::string pending_reason(const View& view, const api::Pod& pod) {
@@ -230,6 +231,14 @@ void show_ready(const View& view, Draft& draft) {
   if (plan.applied_revision != plan.revision && pauses && !view.refused) {
     return draft.set("Ready", "False", "Replanning",
                      "revision " + std::to_string(plan.revision) + " is being applied");
+  }
+  if (const auto stall = stalled(view, draft)) {
+    if (!draft.has_reason("Ready", kStandsStill)) {
+      draft.event("Warning", kStandsStill, stall->first, "Report");
+    }
+    return draft.set("Ready", "False", kStandsStill,
+                     "no step after step " + std::to_string(view.snapshot.report->body.step) +
+                         ": " + stall->lasting);
   }
   draft.set("Ready", "True", "Running", "training advances");
 }

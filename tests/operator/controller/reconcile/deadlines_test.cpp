@@ -28,6 +28,64 @@ TEST(Hang, RestartsTheWholeJobOnceAndCountsIt) {
   EXPECT_THAT(world.last_note("Restarting"), HasSubstr("no step completed for progressDeadline"));
 }
 
+// Three ranks wait for that of stage 2, which computes.
+protocol::Stall stall() {
+  return {.seconds = 30, .waiting = 3, .ranks = {{0, 2, "backward", 7, 31}}};
+}
+constexpr auto kWhoWaits =
+    "3 ranks wait for rank 2 (replica 0, stage 2, n3), in backward of micro-batch 7";
+
+TEST(Hang, TellsWhoWaitsForWhomLongBeforeItsDeadline) {
+  World world = training();
+  world.now += 35s;
+  world.report->received = world.now;
+  world.report->body.stall = stall();
+  world.settle();
+
+  EXPECT_EQ(world.condition("Ready").status, "False");
+  EXPECT_EQ(world.condition("Ready").reason, "Stalled");
+  EXPECT_EQ(world.condition("Ready").message, std::string("no step after step 3: ") + kWhoWaits);
+  EXPECT_EQ(world.last_note("Stalled"),
+            std::string("no step for 30 s after step 3: ") + kWhoWaits + " for 31 s");
+
+  for (int i = 0; i < 20; ++i) {  // it lasts
+    world.now += 10s;
+    world.report->received = world.now;
+    world.report->body.stall->seconds += 10;
+    EXPECT_LT(world.settle(), 3);
+  }
+  EXPECT_EQ(world.event_count("Stalled"), 1);
+  EXPECT_EQ(world.job.status.restarts, 0);
+  world.report->body.stall.reset();
+  world.steps(1, 1.2);
+  EXPECT_EQ(world.condition("Ready").reason, "Running");
+}
+
+TEST(Hang, NamesWhoAllWaitedForInTheCauseOfTheRestart) {
+  World world = training();
+  world.now += 1801s;
+  world.report->received = world.now;
+  world.report->body.stall = stall();
+  world.settle();
+
+  EXPECT_EQ(world.job.status.last_restart_reason, "NoProgress");
+  EXPECT_THAT(world.last_note("Restarting"), HasSubstr(std::string("step 3: ") + kWhoWaits));
+}
+
+TEST(Hang, AStallThatDoesNotFitThePlanIsNotBelieved) {
+  for (const bool stage : {true, false}) {
+    World world = training();
+    world.report->body.stall = stall();
+    if (stage) {
+      world.report->body.stall->ranks[0].stage = 4;
+    } else {
+      world.report->body.plan_revision += 1;
+    }
+    world.settle();
+    EXPECT_EQ(world.condition("Ready").reason, "Running") << stage;
+  }
+}
+
 TEST(Hang, NeedsASecondWitnessWhenTheCoordinatorIsSilent) {
   World world = training();
   for (int i = 0; i < 400; ++i) {
