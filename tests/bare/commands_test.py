@@ -19,6 +19,7 @@ REQUIREMENTS = pathlib.Path(__file__).with_name("requirements.txt")
 GROUPS = {
     "tests/demo": ["cluster"], "tests/cluster": ["cluster"], "tests/venv": ["cluster"],
     "tests/gpu": ["build", "cuda"], "worker/cmake": ["cuda"], "tests/coverage": ["build", "coverage"], "tests/bare": ["build", "bare"], "tests/torch": ["torch"],
+    "tests/perfetto": ["perfetto"],
     "tests/dashboards": ["cluster", "boards"],
     "worker/python": ["torch"],
     "": ["build", "cluster"],

@@ -34,13 +34,18 @@ struct Span {
   std::int64_t begin = 0, end = 0;  // nanoseconds
 };
 
-// Stage s is on track 3s and its links to stage s+1 on 3s+1 and 3s+2, so that what belongs together
-// is shown together.
+// Perfetto takes a track 0 for that with the number of its process, and shows such a track first.
+// So no track has the number of a process, of which there are at most 256.
+constexpr int kFirstProcess = 1, kFirstTrack = 1000;
+
+// Stage s is on track 1000+3s and its links to stage s+1 on the next two, so that what belongs
+// together is shown together.
 Track track_of(int replica, int stage) {
-  return {replica, 3 * stage};
+  return {kFirstProcess + replica, kFirstTrack + 3 * stage};
 }
 Track link_track(int replica, int boundary, bool forward) {
-  return {replica, 3 * boundary + (forward ? 1 : 2)};
+  const Track stage = track_of(replica, boundary);
+  return {stage.process, stage.track + (forward ? 1 : 2)};
 }
 
 double micros(std::int64_t time) {
@@ -52,7 +57,7 @@ class Events {
   void name_process(int replica) {
     events_.push_back({{"ph", "M"},
                        {"name", "process_name"},
-                       {"pid", replica},
+                       {"pid", kFirstProcess + replica},
                        {"args", {{"name", "replica " + std::to_string(replica)}}}});
   }
   void name_track(Track track, const std::string& name) {
@@ -104,6 +109,11 @@ class Events {
   }
   ordered_json events_ = ordered_json::array();
 };
+
+// Steps count from 1 for those who look at a trace.
+std::int64_t number_of(std::uint32_t step) {
+  return std::int64_t{step} + 1;
+}
 
 // All of a job on one clock.
 class Drawing {
@@ -173,7 +183,7 @@ class Drawing {
         case EventKind::kOp: {
           const auto& [letter, kind] = kOps.at(event->detail);
           out_.slice(track, letter + std::to_string(event->micro_batch), kind, span,
-                     {{"microBatch", event->micro_batch}, {"step", event->step}});
+                     {{"microBatch", event->micro_batch}, {"step", number_of(event->step)}});
           const auto op = static_cast<OpKind>(event->detail);
           const bool ends = op == (splits ? OpKind::kWeights : OpKind::kBackward);
           if (op == OpKind::kForward) {
@@ -199,7 +209,7 @@ class Drawing {
     const bool of_op =
         part == StepPart::kForward || part == StepPart::kBackward || part == StepPart::kWeights;
     if (of_op && !under_way) return;  // a whole op is a slice of its own
-    ordered_json args{{"step", event.step}};
+    ordered_json args{{"step", number_of(event.step)}};
     if (event.micro_batch != kNoMicroBatch) args["microBatch"] = event.micro_batch;
     out_.slice(track, protocol::name(part), "part", span, std::move(args));
   }
@@ -233,7 +243,7 @@ class Drawing {
           last.try_emplace({track.process, track.track}, span.begin).first->second;
       span.begin = std::min(std::max({span.begin, handed, before}), span.end);
       before = span.end;
-      ordered_json args{{"microBatch", micro_batch}, {"step", step}};
+      ordered_json args{{"microBatch", micro_batch}, {"step", number_of(step)}};
       if (paired) args["withoutCreditMicroseconds"] = micros(tensor.sent->extra);
       out_.slice(track, (forward ? "act " : "grad ") + std::to_string(micro_batch), "send", span,
                  std::move(args));

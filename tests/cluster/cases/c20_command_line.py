@@ -135,7 +135,7 @@ def test_a_trace_of_three_steps_has_all_ops_of_all_ranks(namespace):
     steps = {step for _, step, _, _ in ops}
     tracks = {track for *_, track in ops}
     check(len(steps) == 3 and len(tracks) == 4, f"steps {steps}, tracks {tracks}")
-    wanted = {(f"{letter}{m}", step, 0, track) for letter in "FB" for m in range(8) for step in steps for track in tracks}
+    wanted = {(f"{letter}{m}", step, 1, track) for letter in "FB" for m in range(8) for step in steps for track in tracks}
     check(len(ops) == len(wanted) and set(ops) == wanted, f"{len(ops)} ops, not {len(wanted)}: {sorted(wanted ^ set(ops))[:9]}")
     sent = sum(event["cat"] == "send" for event in slices)
     check(sent == 3 * 2 * 3 * 8, f"{sent} tensors")   # 3 links, both ways

@@ -29,7 +29,7 @@ Event part(StepPart part, std::int64_t begin, std::int64_t end) {
 
 std::vector<std::string> names(const CheckedTrace& trace, int track) {
   std::vector<std::string> found;
-  for (const auto& slice : trace.tracks.at({0, track})) found.push_back(slice.name);
+  for (const auto& slice : trace.tracks.at({1, 1000 + track})) found.push_back(slice.name);
   return found;
 }
 
@@ -41,11 +41,11 @@ TEST(ChromeTrace, ShowsOpsTransfersAndArrowsOnOneClock) {
   EXPECT_THAT(names(trace, 1), ElementsAre("act 0"));
   EXPECT_THAT(names(trace, 2), ElementsAre("grad 0"));
   EXPECT_THAT(names(trace, 3), ElementsAre("F0", "B0"));
-  EXPECT_EQ(trace.names.at({0, 3}), "stage 1: gpt-w-1 on n1");
-  EXPECT_EQ(trace.names.at({0, 2}), "link 1 -> 0");
+  EXPECT_EQ(trace.names.at({1, 1003}), "stage 1: gpt-w-1 on n1");
+  EXPECT_EQ(trace.names.at({1, 1002}), "link 1 -> 0");
   ASSERT_THAT(trace.arrows, SizeIs(2));
   EXPECT_THAT(trace.arrows.at(1).tracks,
-              ElementsAre(std::pair(0, 3), std::pair(0, 2), std::pair(0, 0)));
+              ElementsAre(std::pair(1, 1003), std::pair(1, 1002), std::pair(1, 1000)));
   EXPECT_EQ(trace.counters, 4);
 }
 
@@ -96,7 +96,7 @@ TEST(ChromeTrace, DrawsWhatItHasWhereARankIsMissing) {
   const auto both = test::two_stages();
   const CheckedTrace second = check_trace(chrome_trace(std::span(both).last(1)));
   EXPECT_THAT(second.errors, IsEmpty());
-  EXPECT_EQ(second.names.at({0, 1}), "link 0 -> 1");
+  EXPECT_EQ(second.names.at({1, 1001}), "link 0 -> 1");
 }
 
 TEST(ChromeTrace, DrawsAnOpThatIsUnderWay) {
