@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cost of the parts of a step: a pipeline of two workers whose engine books all its time, beside
-// one of workers whose engine books nothing (unwatched/), in turn, A B A B. Ratios of the median
-// step and of the CPU time of a step; losses must be equal. The goal is 0.5 % of a step down to ops
-// of 100 us, and 2 % of CPU time.
-//   stopwatch_bench [--model=NAME] [--seq=N] [--steps=N] [--rounds=N] [--micro-batches=N]
+// Cost of what is always recorded, in turn, A B A B: ratios of the median step and of the CPU time
+// of a step; losses must be equal. The goal is 0.5 % of a step down to ops of 100 us, and 2 % of
+// CPU time. --of=parts: a pipeline of two workers whose engine books all its time, beside one of
+// workers whose engine books nothing (unwatched/). --of=recorder: with the flight recorder, beside
+// the same without; first with real compute, then with emulated one of --op-us=N a micro-batch.
+//   stopwatch_bench [--of=parts|recorder] [--model=NAME] [--seq=N] [--steps=N] [--rounds=N]
+//                   [--micro-batches=N] [--op-us=N]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/multiproc/slow_replica.h"
 #include "tests/multiproc/workers.h"
 
 namespace weir::bench {
@@ -23,7 +26,14 @@ constexpr int kLastSteps = 2;  // that the workers still make while they are ask
 
 struct Given {
   std::string model = "gpt-mini";
-  int sequence = 32, steps = 200, rounds = 2, micro_batches = 16;
+  bool recorder = false;
+  int sequence = 32, steps = 200, rounds = 2, micro_batches = 16, op_us = 3000;
+};
+
+// One of the two that are compared.
+struct Side {
+  const char *name, *program;
+  std::vector<std::string> words;
 };
 
 struct Run {
@@ -53,16 +63,24 @@ std::optional<Reading> read(test::Workers& workers) {
   return reading;
 }
 
-std::optional<Run> run_of(const Given& given, const char* program) {
+// emulation: null: compute is real.
+std::optional<Run> run_of(const Given& given, const Side& side,
+                          const test::SlowReplica* emulation) {
   const test::PlanText plan{
       .k = 2, .micro_batches = given.micro_batches, .micro_batch_size = 1, .caps = {4, 2}};
   const int steps = kWarmUp + given.steps + kLastSteps;
   std::vector<test::Host> hosts(2);
-  for (test::Host& host : hosts) host.program = program;
-  test::Workers workers(plan,
-                        {"--model=" + given.model, "--seq=" + std::to_string(given.sequence),
-                         "--threads=1", "--steps=" + std::to_string(steps)},
-                        {}, 0, hosts);
+  for (test::Host& host : hosts) host.program = side.program;
+  std::vector<std::string> words =
+      emulation != nullptr
+          ? emulation->common(steps)
+          : std::vector{"--model=" + given.model, "--seq=" + std::to_string(given.sequence),
+                        "--steps=" + std::to_string(steps)};
+  words.emplace_back("--threads=1");
+  words.insert(words.end(), side.words.begin(), side.words.end());
+  const auto extra =
+      emulation != nullptr ? emulation->devices() : std::vector<std::vector<std::string>>{};
+  test::Workers workers(plan, words, extra, 0, hosts);
   if (!workers.reaches(0, kWarmUp)) return std::nullopt;
   const auto before = read(workers);
   if (!workers.reaches(0, kWarmUp + given.steps)) return std::nullopt;
@@ -84,16 +102,16 @@ std::optional<Run> run_of(const Given& given, const char* program) {
   return run;
 }
 
-int compare(const Given& given) {
-  std::vector<double> steps, cpus;  // booked over unbooked, by round
+int compare(const Given& given, const Side& with, const Side& without,
+            const test::SlowReplica* emulation = nullptr) {
+  std::vector<double> steps, cpus;  // with over without, by round
   std::vector<std::string> losses;
   for (int round = 0; round < given.rounds; ++round) {
     std::map<std::string, Run> runs;
-    for (const auto& [name, program] :
-         {std::pair{"booked", WEIR_WORKER}, std::pair{"unbooked", WEIR_UNWATCHED_WORKER}}) {
-      const auto run = run_of(given, program);
+    for (const Side* const side : {&with, &without}) {
+      const auto run = run_of(given, *side, emulation);
       if (!run) return kFail;
-      std::printf("  %-8s step %.3f ms, CPU %.3f ms a step\n", name, 1e3 * run->step,
+      std::printf("  %-8s step %.3f ms, CPU %.3f ms a step\n", side->name, 1e3 * run->step,
                   1e3 * run->cpu);
       std::fflush(stdout);
       if (losses.empty()) losses = run->losses;
@@ -101,19 +119,31 @@ int compare(const Given& given) {
         std::printf("FAIL: the losses differ\n");
         return kFail;
       }
-      runs[name] = *run;
+      runs[side->name] = *run;
     }
-    steps.push_back(runs["booked"].step / runs["unbooked"].step);
-    cpus.push_back(runs["booked"].cpu / runs["unbooked"].cpu);
+    steps.push_back(runs[with.name].step / runs[without.name].step);
+    cpus.push_back(runs[with.name].cpu / runs[without.name].cpu);
   }
-  const auto tell = [](const char* what, std::vector<double> ratios) {
+  const auto tell = [&](const char* what, std::vector<double> ratios) {
     std::ranges::sort(ratios);
-    std::printf("booked over unbooked, %s: %.4f (%.4f to %.4f in %zu rounds)\n", what,
-                median(ratios), ratios.front(), ratios.back(), ratios.size());
+    std::printf("%s over %s, %s: %.4f (%.4f to %.4f in %zu rounds)\n", with.name, without.name,
+                what, median(ratios), ratios.front(), ratios.back(), ratios.size());
   };
   tell("step", steps);
   tell("CPU", cpus);
   return 0;
+}
+
+int run(const Given& given) {
+  if (!given.recorder) {
+    return compare(given, {"booked", WEIR_WORKER, {}}, {"unbooked", WEIR_UNWATCHED_WORKER, {}});
+  }
+  const Side on{"on", WEIR_WORKER, {}}, off{"off", WEIR_WORKER, {"--flight-events=0"}};
+  std::printf("real compute, %s\n", given.model.c_str());
+  if (const int failed = compare(given, on, off); failed != 0) return failed;
+  std::printf("emulated compute, %d us a micro-batch\n", given.op_us);
+  const test::SlowReplica emulation(1, 2, 1, 1e-6 * given.op_us);
+  return compare(given, on, off, &emulation);
 }
 
 }  // namespace
@@ -124,21 +154,24 @@ int main(int argc, char** argv) {
   const std::map<std::string, int*> numbers{{"--seq", &given.sequence},
                                             {"--steps", &given.steps},
                                             {"--rounds", &given.rounds},
-                                            {"--micro-batches", &given.micro_batches}};
+                                            {"--micro-batches", &given.micro_batches},
+                                            {"--op-us", &given.op_us}};
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i], key = word.substr(0, word.find('='));
     const std::string value = key.size() == word.size() ? "" : word.substr(key.size() + 1);
     const auto number = numbers.find(key);
-    if (key == "--model") {
+    if (word == "--of=parts" || word == "--of=recorder") {
+      given.recorder = word == "--of=recorder";
+    } else if (key == "--model") {
       given.model = value;
     } else if (number != numbers.end() && std::atoi(value.c_str()) > 0) {
       *number->second = std::atoi(value.c_str());
     } else {
       std::fprintf(stderr,
-                   "stopwatch_bench [--model=NAME] [--seq=N] [--steps=N] [--rounds=N] "
-                   "[--micro-batches=N]\n");
+                   "stopwatch_bench [--of=parts|recorder] [--model=NAME] [--seq=N] [--steps=N] "
+                   "[--rounds=N] [--micro-batches=N] [--op-us=N]\n");
       return weir::bench::kWrongUse;
     }
   }
-  return weir::bench::compare(given);
+  return weir::bench::run(given);
 }
