@@ -51,8 +51,9 @@ class Observer {
   // A rank of the generation is lost. Send the effects before the others are told.
   Effects on_lost(const std::string& who, const Members& members, SteadyTime now);
   Effects tick(const Members& members, SteadyTime now);
-  // Who waits for whom while no step comes, for the report: as the ranks have told it, or for whom
-  // a broken generation waits. Nothing: steps come, or have not begun, or all do what they should.
+  // A stall, for the report: who waits for whom while no step comes, as the ranks have told it, or
+  // for whom a broken generation waits. Nothing: steps come, or have not begun, or all do what they
+  // should.
   std::optional<protocol::Stall> stall(const Members& members, SteadyTime now) const;
 
   static constexpr std::chrono::seconds kLeastStall{30}, kPauseOfLosses{30};

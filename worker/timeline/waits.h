@@ -39,7 +39,7 @@ struct Waits {
   // in its part.
   std::vector<Doing> ranks;
 };
-// Of several ends one that does not answer, else the one that most ranks wait for.
+// Several ends: one that does not answer, else the one that most ranks wait for.
 Waits chain_of_waits(std::span<const Doing> ranks);
 
 // One line: "7 ranks wait for rank 2 (replica 0, stage 2, n3), in backward of micro-batch 7 for

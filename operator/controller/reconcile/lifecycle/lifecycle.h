@@ -115,8 +115,8 @@ bool waits_to_be_let_in(const api::JobStatus& status);
 void count_waiting(const View& view, Draft& draft);
 // The coordinator has not reported for some time.
 bool silent(const View& view, const Draft& draft);
-// Who waits for whom while no step is completed (stall.cpp), e.g. "3 ranks wait for rank 2 (replica
-// 0, stage 2, n3), which does not answer". Nothing: steps come, as far as is known.
+// A stall tells who waits for whom while no step is completed (stall.cpp), e.g. "3 ranks wait for
+// rank 2 (replica 0, stage 2, n3), which does not answer". Nothing: steps come, as far as is known.
 struct Stalled {
   std::string lasting;  // without times, so that it stays the same as long as the stall lasts
   std::string first;    // with times, as when the ranks were asked

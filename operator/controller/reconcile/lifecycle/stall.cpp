@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who waits for whom while no step is completed, as the coordinator has found out.
+// A stall: who waits for whom while no step is completed, as the coordinator has found out.
 #include <algorithm>
 #include <string>
 
