@@ -12,6 +12,7 @@
 #include "operator/api/names.h"
 #include "worker/base/digest.h"
 #include "worker/base/time_text.h"
+#include "worker/base/worker_index.h"
 
 namespace weir::api {
 
@@ -23,6 +24,13 @@ constexpr std::size_t kMaxNote = 1024;     // events.k8s.io/v1
 constexpr std::size_t kMaxInstance = 128;  // reportingInstance
 
 }  // namespace
+
+std::string pod_name(const std::string& job, const std::string& group, int index, int attempt) {
+  const std::string place =
+      is_spare(index) ? "s" + std::to_string(index - kFirstSpare) : std::to_string(index);
+  const std::string name = job + "-" + group + "-" + place;
+  return attempt == 0 ? name : name + "-" + std::to_string(attempt);
+}
 
 std::map<std::string, std::string> job_labels(const PipelineJob& job) {
   return {{"app.kubernetes.io/name", "pipelinejob"},

@@ -19,11 +19,12 @@ std::map<std::string, std::string> job_labels(const PipelineJob& job);
 
 // Inputs of the manifest of one worker pod besides the job.
 struct PodInput {
-  std::string group;       // name of its WorkerGroup
-  int index_in_group = 0;  // i in the pod's name <job>-<group>-<i>
-  int worker_index = 0;    // counted over all groups, sorted by name; 0 = coordinator
+  std::string group;  // name of its WorkerGroup
+  // i in the pod's name <job>-<group>-<i>; kFirstSpare + j of spare <job>-<group>-s<j>.
+  int index_in_group = 0;
+  int worker_index = 0;  // counted over all groups, sorted by name; 0 = coordinator
   int attempt = 0;
-  int workers = 1;          // workers that the job needs
+  int workers = 1;          // workers that the job needs, without spares
   std::string coordinator;  // "<job>-<group>-<0>.<job>:7070"
   std::string control_url;
   std::vector<std::string> avoided_nodes;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Declarations that encode.cpp, pod_manifest.cpp and pod_template.cpp share; not for other rooms.
+// Declarations that encode.cpp, pod_*.cpp share; not for other rooms.
 #pragma once
 
 #include <array>
@@ -8,6 +8,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "operator/api/encode.h"
 #include "operator/api/pipeline_job.h"
 #include "worker/base/result.h"
 
@@ -24,5 +25,8 @@ nlohmann::json owned_metadata(const PipelineJob& job, const std::string& name);
 // right type: metadata.labels and annotations, the lists of spec, nodeSelector and affinity. If one
 // has not, the answer is kInvalid and names it.
 Result<nlohmann::json> checked_template(const WorkerGroup& group);
+
+// Adds affinities to the spec of a pod.
+void add_affinity(const PipelineJob& job, const PodInput& input, nlohmann::json& spec);
 
 }  // namespace weir::api

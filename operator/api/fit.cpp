@@ -67,6 +67,7 @@ void fit(JobStatus& status) {
     shorten(each.node, kMostObjectName);
     shorten(each.reason, kMostNodeReason);
   }
+  shorten(status.recovery.spares, kMostNumber);
   shorten(status.recovery.copies, kMostRecovery);
   shorten(status.recovery.container_restarts, kMostRestarted);
   for (ContainerRestarts& each : status.recovery.container_restarts) {

@@ -90,6 +90,7 @@ struct ContainerRestarts {
 
 struct RecoveryStatus {
   std::string copies;           // protocol::Report::snapshots
+  std::string spares;           // that have joined, of those wanted, as "1/2"; "" = none wanted
   std::int64_t lost_steps = 0;  // of all recoveries; weir_job_lost_steps_total shows it
   std::optional<Recovery> last;
   int incarnation = 0;  // of the applied plan: how often its workers have joined again

@@ -21,6 +21,8 @@ struct StageRange {
   bool operator==(const StageRange&) const = default;
 };
 
+inline constexpr int kMostSpares = 16;  // of a group
+
 struct WorkerGroup {
   std::string name;
   int count = 1, ranks_per_worker = 1, spares = 0;

@@ -234,37 +234,6 @@ json our_volumes(const PipelineJob& job, const PodInput& input) {
   return volumes;
 }
 
-// Pods of a job prefer to be near each other; the narrowest topology key has the largest weight.
-// Required affinity could make pods unschedulable. Every required node term excludes the avoided
-// nodes, because terms are alternatives.
-void add_affinity(const PipelineJob& job, const PodInput& input, json& spec) {
-  json affinity = spec.value("affinity", json::object());
-  const json selector = {{"matchLabels", {{kJobName, job.meta.name}, {kJobUid, job.meta.uid}}}};
-  json& preferred = affinity["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"];
-  if (!preferred.is_array()) preferred = json::array();
-  const int keys = static_cast<int>(job.spec.topology_keys.size());
-  for (int i = 0; i < keys; ++i) {
-    preferred.push_back({{"weight", 100 * (i + 1) / keys},
-                         {"podAffinityTerm",
-                          {{"labelSelector", selector},
-                           {"topologyKey", job.spec.topology_keys[static_cast<std::size_t>(i)]}}}});
-  }
-  if (preferred.empty()) affinity.erase("podAffinity");
-  if (!input.avoided_nodes.empty()) {
-    json& terms = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-                          ["nodeSelectorTerms"];
-    if (!terms.is_array() || terms.empty()) terms = json::array({json::object()});
-    for (json& term : terms) {
-      json& fields = term["matchFields"];
-      if (!fields.is_array()) fields = json::array();
-      for (const std::string& node : input.avoided_nodes) {
-        fields.push_back({{"key", "metadata.name"}, {"operator", "NotIn"}, {"values", {node}}});
-      }
-    }
-  }
-  if (!affinity.empty()) spec["affinity"] = std::move(affinity);
-}
-
 // A new volume belongs to root, so fsGroup becomes the group of the image's user. A group in the
 // template wins. With null in the template, fsGroup stays unset and admission may choose it.
 void add_volume_group(const PipelineJob& job, json& spec) {
@@ -338,11 +307,6 @@ json pod_metadata(const PipelineJob& job, const PodInput& input, const std::stri
 }
 
 }  // namespace
-
-std::string pod_name(const std::string& job, const std::string& group, int index, int attempt) {
-  const std::string name = job + "-" + group + "-" + std::to_string(index);
-  return attempt == 0 ? name : name + "-" + std::to_string(attempt);
-}
 
 Result<PodManifest> encode_pod(const PipelineJob& job, const PodInput& input) {
   const auto group = std::ranges::find(job.spec.worker_groups, input.group, &WorkerGroup::name);

@@ -97,6 +97,7 @@ void fields(const auto& io, Same<ContainerRestarts> auto& restarts) {
 }
 void fields(const auto& io, Same<RecoveryStatus> auto& recovery) {
   io("copies", recovery.copies);
+  io("spares", recovery.spares);
   io("lostSteps", recovery.lost_steps);
   io("last", recovery.last);
   if (io.kReads || recovery.incarnation > 0) io("incarnation", recovery.incarnation);

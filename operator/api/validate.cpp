@@ -20,8 +20,9 @@ std::optional<Refusal> refuse_groups(const JobSpec& spec) {
       return not_implemented(at + "ranksPerWorker", std::to_string(group.ranks_per_worker),
                              "set it to 1 and use one pod for each device");
     }
-    if (group.spares > 0) {
-      return not_implemented(at + "spares", std::to_string(group.spares), "set it to 0");
+    if (group.spares < 0 || group.spares > kMostSpares) {  // admission refuses it, too
+      return Refusal{"InvalidSpec", at + "spares: " + std::to_string(group.spares) +
+                                        " is not in 0 .. " + std::to_string(kMostSpares)};
     }
   }
   return std::nullopt;

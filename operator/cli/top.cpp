@@ -69,6 +69,7 @@ Lines rank_lines(const JobView& job, const schedule::Plan* plan, api::Time now) 
   if (const auto seconds = step_seconds(job); runs(job) && seconds) {
     head += ", a step takes " + time_text(*seconds);
   }
+  if (!job.status.recovery.spares.empty()) head += ", spares " + job.status.recovery.spares;
   if (job.report.last_report_time) head += ", as of " + data_age(job, now) + " ago";
   Lines lines = paragraph("", head);
   if (plan == nullptr) {

@@ -170,7 +170,7 @@ bool needs_copies(const Facts& facts) {
   const api::JobSpec& spec = facts.spec;
   if (spec.neighbor_copies != api::NeighborCopies::kOn || spec.max_lost_steps == 0 ||
       spec.restart_scope != api::RestartScope::kWorker || facts.planned_replicas > 1 ||
-      facts.members == nullptr || facts.members->members.size() < 2) {
+      facts.members == nullptr || facts.workers.size() < 2) {
     return false;
   }
   return std::ranges::any_of(facts.members->members, [](const protocol::Member& member) {

@@ -32,7 +32,7 @@ struct PodMarks {
   std::string scheduler_name;  // "" = the one in the user's template or spec
 };
 // group: the pod's worker group. pod_group: the pod group of Kueue (pod_group_name). workers:
-// number of pods of the job, without spares.
+// number of pods of the job, spares too.
 PodMarks marks(Provider provider, const api::PipelineJob& job, const std::string& group,
                const std::string& pod_group, int workers);
 

@@ -12,6 +12,7 @@
 #include "worker/base/host_port.h"
 #include "worker/base/units.h"
 #include "worker/base/utf8.h"
+#include "worker/base/worker_index.h"
 #include "worker/command_line/numbers.h"
 #include "worker/command_line/rows.h"
 #include "worker/http/text.h"
@@ -414,9 +415,10 @@ std::string contradiction(const Options& o) {
                  "remove one of them"),
            if_so(operated && o.control_dir.empty(),
                  "WEIR_CONTROL_DIR: required by WEIR_CONTROL_URL, not set"),
-           if_so(o.worker_index >= o.workers, "--worker-index: must be below --workers " +
-                                                  std::to_string(o.workers) + ", found " +
-                                                  std::to_string(o.worker_index)),
+           if_so(o.worker_index >= o.workers && !is_spare(o.worker_index),
+                 "--worker-index: must be below --workers " + std::to_string(o.workers) +
+                     ", or that of a spare, from " + std::to_string(kFirstSpare) + " on, found " +
+                     std::to_string(o.worker_index)),
            if_so(o.worker_index > 0 && o.coordinator.empty(),
                  "--coordinator: required on workers other than 0, not set; name host:port of "
                  "worker 0"),

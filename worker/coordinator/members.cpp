@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "worker/base/worker_index.h"
+
 namespace weir::coordinator {
 namespace {
 
@@ -119,7 +121,8 @@ std::optional<int> Members::index_of(control::SessionId session) const {
 }
 
 bool Members::complete(int workers) const {
-  return static_cast<int>(members_.size()) >= workers;
+  return std::ranges::count_if(members_,
+                               [](const auto& entry) { return !is_spare(entry.first); }) >= workers;
 }
 
 }  // namespace weir::coordinator

@@ -57,7 +57,8 @@ class Members {
   std::optional<int> index_of(control::SessionId session) const;
   const std::map<int, MemberState>& all() const { return members_; }
 
-  bool complete(int workers) const;  // true if this many indexes have come, connected or not
+  // True if this many indexes but those of spares have come, connected or not.
+  bool complete(int workers) const;
   SteadyTime last_change() const { return last_change_; }
   // Counts changes that require a new /register: pods, addresses, devices.
   std::uint64_t version() const { return version_; }

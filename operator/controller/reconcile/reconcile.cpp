@@ -17,9 +17,19 @@ constexpr int kStartsPerSecond = 10;  // status writes of starting jobs, of all 
 
 // Fields that a user should know to do nothing in this job; continues a sentence.
 std::string without_effect(const api::JobSpec& spec) {
-  if (!spec.connections_per_link || spec.transport != "NCCL") return "";
-  return "; network.connectionsPerLink: has no effect with NCCL, use NCCL_SOCKET_NTHREADS and "
-         "NCCL_NSOCKS_PERTHREAD";
+  std::string text;
+  if (spec.connections_per_link && spec.transport == "NCCL") {
+    text +=
+        "; network.connectionsPerLink: has no effect with NCCL, use NCCL_SOCKET_NTHREADS and "
+        "NCCL_NSOCKS_PERTHREAD";
+  }
+  for (const auto& group : spec.worker_groups) {
+    if (group.spares == 0 || spec.restart_scope != api::RestartScope::kJob) continue;
+    text += "; workerGroups[" + group.name +
+            "].spares: have no effect with failurePolicy.restartScope Job, which makes all pods "
+            "again";
+  }
+  return text;
 }
 
 bool ended(const Draft& draft) {

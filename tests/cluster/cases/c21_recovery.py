@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What lost workers cost a job that saves no checkpoint: of two replicas of two stages nothing, as long as another worker holds the same layers; of one
-replica a few steps, which all do again from copies in memory, of a neighbor where a pod is gone."""
+replica a few steps, which all do again from copies in memory, of a neighbor where a pod is gone. A spare need not be made first."""
 import collections
 import json
 import re
+import threading
 import time
 
 import jobs
@@ -11,7 +12,9 @@ import lab
 from lab import check
 
 LOGS = lab.STATE / "logs-recovery"
-NAME, ALONE, IDLE = "kept", "alone", "idle"   # jobs of two replicas, of one, of one with an idle worker
+NAME, ALONE, IDLE, SPARED = "kept", "alone", "idle", "spared"   # jobs of two replicas, of one, of one with an idle worker, with spares
+LONG = {"test_an_idle_worker_takes_the_place_of_a_lost_one", "test_a_worker_that_has_time_to_end_hands_over_to_an_idle_one",   # as spares do
+        "test_a_worker_that_ends_twice_goes_to_a_spare"}
 MOST_LOST = 8   # recovery.maxLostSteps
 LONGEST = 60     # seconds from a loss to the next steps; about 8 on a quiet machine
 RESTARTS = collections.Counter()   # of the jobs so far
@@ -33,6 +36,30 @@ def logged(name=NAME):
     return found, twice
 
 
+class Outage:
+    """The longest time in which no worker of the job has logged a step; from the logs, so it is right to a tenth of a second."""
+    def __init__(self, name):
+        self.name, self.seconds, self.over = name, 0.0, threading.Event()
+        self.thread = threading.Thread(target=self.watch, daemon=True)
+
+    def watch(self):
+        def written():
+            return sum(path.stat().st_size for path in LOGS.glob(f"{self.name}.*.json"))
+        size, since = written(), time.monotonic()
+        while not self.over.wait(0.05):
+            self.seconds = max(self.seconds, time.monotonic() - since)
+            if (now := written()) != size:
+                size, since = now, time.monotonic()
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
+
+
 def ranks(namespace, name=NAME):
     return {(r["replica"], r["stage"]): r["pod"] for r in lab.plan_document(namespace, lab.job(namespace, name))["ranks"]}
 
@@ -45,19 +72,21 @@ def steps_again(namespace, what, lose, name=NAME, counted=True):
     before = lab.reported_step(namespace, name)
     known = status().get("recovery", {}).get("last")
     begin = time.monotonic()
-    lose()
-    RESTARTS[name] += 1
-    if counted:
-        lab.wait_until("the restart", lambda: status().get("restarts", 0) >= RESTARTS[name], LONGEST)
-    last = lab.wait_until("the recovery", lambda: (last := status().get("recovery", {}).get("last")) != known and last, LONGEST,
-                          show=lambda: lab.show_condition(lab.job(namespace, name), "Ready"))
-    check(last["source"] != "Peers" or last["step"] >= before, f"{what}: step {before} was done, and training goes on at {last['step']}")
-    lab.wait_until("three more steps", lambda: lab.reported_step(namespace, name) >= last["step"] + 3, LONGEST)
+    with Outage(name) as outage:
+        lose()
+        RESTARTS[name] += 1
+        if counted:
+            lab.wait_until("the restart", lambda: status().get("restarts", 0) >= RESTARTS[name], LONGEST)
+        last = lab.wait_until("the recovery", lambda: (last := status().get("recovery", {}).get("last")) != known and last, LONGEST,
+                              show=lambda: lab.show_condition(lab.job(namespace, name), "Ready"))
+        told = time.monotonic() - begin
+        check(last["source"] != "Peers" or last["step"] >= before, f"{what}: step {before} was done, and training goes on at {last['step']}")
+        lab.wait_until("three more steps", lambda: lab.reported_step(namespace, name) >= last["step"] + 3, LONGEST)
     lab.wait_until("all workers are ready", lambda: lab.condition(lab.job(namespace, name), "Ready")["status"] == "True", LONGEST)
     if not counted:
         RESTARTS[name] = status()["restarts"]
     check(status()["restarts"] == RESTARTS[name], f"{what}: {status()['restarts']} restarts, expected {RESTARTS[name]}")
-    return status()["recovery"], f"{what}: told after {time.monotonic() - begin:.1f} s, pause {last['pauseSeconds']} s"
+    return status()["recovery"], f"{what}: no step for {outage.seconds:.1f} s, told after {told:.1f} s, pause {last['pauseSeconds']} s"
 
 
 def nothing_is_lost(namespace, what, lose):
@@ -98,24 +127,34 @@ def kill(namespace, *places, name=NAME):
     return act
 
 
-def train(namespace, name, replicas, times, idle=0):
+def train(namespace, name, replicas, times, idle=0, spares=0):
     body = jobs.replicas_job(name, replicas, 1_000_000, args=[f"--loss-log=/logs/{name}.$(WEIR_POD_NAME).json"], times=times)
     if idle:
         for stage, group in enumerate(body["spec"]["workerGroups"]):
             group["stageRange"] = {"first": stage, "last": stage}
         body["spec"]["workerGroups"][1]["count"] += idle
+    if spares:
+        body["spec"]["workerGroups"][1]["spares"] = spares
     body["spec"]["failurePolicy"] = {"maxRestarts": 10}
     body["spec"]["recovery"] = {"maxLostSteps": MOST_LOST}
     body["spec"]["worker"]["volumes"].append({"name": "logs", "persistentVolumeClaim": {"claimName": "logs"}})
     body["spec"]["worker"]["volumeMounts"].append({"name": "logs", "mountPath": "/logs"})
     lab.apply(body, namespace=namespace)
+    RESTARTS[name] = 0
     lab.kubectl("-n", namespace, "wait", "--for=condition=Ready", f"ppj/{name}", "--timeout=120s", timeout=130)
     lab.wait_until("ten steps", lambda: lab.reported_step(namespace, name) >= 10, 60)
 
 
+def prepare(namespace):
+    """Once for the file, whichever tests of it run; no job is left."""
+    if not lab.get(f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/logs"):
+        lab.shared_claim(namespace, "logs", LOGS)
+        lab.apply(*jobs.replicas_maps("n4", 0.010, 0.020), namespace=namespace)
+    lab.kubectl("-n", namespace, "delete", "ppj", "--all")
+
+
 def test_two_replicas_train_without_checkpoints(namespace):
-    lab.shared_claim(namespace, "logs", LOGS)
-    lab.apply(*jobs.replicas_maps("n4", 0.010, 0.020), namespace=namespace)
+    prepare(namespace)
     train(namespace, NAME, 2, "fast")
 
 
@@ -146,7 +185,7 @@ def test_a_stage_that_nobody_holds_any_more_is_told(namespace):
 
 
 def test_one_replica_trains_without_checkpoints(namespace):
-    lab.kubectl("-n", namespace, "delete", "ppj", NAME)
+    prepare(namespace)
     train(namespace, ALONE, 1, "profile")
 
 
@@ -194,7 +233,7 @@ def test_all_processes_killed_cost_a_few_steps(namespace):
 
 
 def test_an_idle_worker_takes_the_place_of_a_lost_one(namespace):
-    lab.kubectl("-n", namespace, "delete", "ppj", ALONE)
+    prepare(namespace)
     train(namespace, IDLE, 1, "profile", idle=1)
     [idle] = lab.plan_document(namespace, lab.job(namespace, IDLE))["idle"]
     note = few_are_done_again(namespace, "pod deleted, a worker idle", delete_pod(namespace, (0, 1), *AT_ONCE, name=IDLE), counted=False, name=IDLE)
@@ -208,3 +247,66 @@ def test_a_worker_that_has_time_to_end_hands_over_to_an_idle_one(namespace):
     lab.wait_until("the new pod is idle", lambda: lab.job(namespace, IDLE)["status"].get("workersSummary") == "3/3", LONGEST)
     return few_are_done_again(namespace, "pod told to end, a worker idle", delete_pod(namespace, (0, 1), "--wait=false", name=IDLE), counted=False,
                               most=0, name=IDLE, sources=("Peers", "Copies"))   # itself, if the plan comes in time
+
+
+def spares_are(namespace, text):
+    return lab.job(namespace, SPARED)["status"].get("recovery", {}).get("spares") == text
+
+
+def train_with_spares(namespace):
+    prepare(namespace)
+    train(namespace, SPARED, 1, "profile", spares=2)   # of the two nodes of that type a worker has one
+    lab.wait_until("the spare has joined", lambda: spares_are(namespace, "1/2"), LONGEST)
+
+
+def test_a_job_trains_without_waiting_for_its_spares(namespace):
+    train_with_spares(namespace)
+    status = lab.job(namespace, SPARED)["status"]
+    [waits] = [group.get("pendingReason", "") for group in status["workerGroups"] if group["name"] == "l4"]
+    check(re.match(f"spare {SPARED}-l4-s[01]: 0/4 nodes are available: ", waits), f"pendingReason: {waits}")
+    check(status["workersSummary"] == "2/2", status["workersSummary"])
+    check(lab.condition({"status": status}, "PodsScheduled")["status"] == "True", "PodsScheduled waits for a spare")
+    nodes = [pod["spec"]["nodeName"] for pod in lab.pods(namespace, f"weir.dev/job-name={SPARED}") if "nodeName" in pod["spec"]]
+    check(len(set(nodes)) == 3, f"a spare shares a node: {nodes}")
+    return waits
+
+
+def spare_takes_over(namespace, what, act, most=None, sources=("Copies",)):
+    lost = ranks(namespace, SPARED)[(0, 1)]
+    used = len(lab.events(namespace, "SpareUsed", SPARED))
+    note = few_are_done_again(namespace, what, act, counted=False, most=most, name=SPARED, sources=sources)
+    taken = ranks(namespace, SPARED)[(0, 1)]
+    check(taken != lost, f"{lost} has stage 1 again")
+    told = [event["note"] for event in lab.events(namespace, "SpareUsed", SPARED)]
+    check(len(told) > used and f"{taken} takes stage 1 of {lost}" in told, f"{told}")
+    alike = [[step, here, there] for step, here in logged(SPARED)[0].items() if (there := logged(ALONE)[0].get(step, here)) != here]
+    check(not alike, f"other losses than a job with other failures: {alike[:3]}")
+    return note
+
+
+def test_a_spare_takes_the_place_of_a_deleted_pod(namespace):
+    return spare_takes_over(namespace, "pod deleted, a spare", delete_pod(namespace, (0, 1), *AT_ONCE, name=SPARED))
+
+
+def test_a_drained_node_costs_no_step(namespace):
+    lab.wait_until("another spare", lambda: spares_are(namespace, "1/2"), LONGEST)
+    step = lab.reported_step(namespace, SPARED)
+    lab.wait_until("copies", lambda: lab.reported_step(namespace, SPARED) >= step + 3 * MOST_LOST, LONGEST)
+    node = lab.get(f"/api/v1/namespaces/{namespace}/pods/{ranks(namespace, SPARED)[(0, 1)]}")["spec"]["nodeName"]
+    selector = f"--pod-selector=weir.dev/job-name={SPARED}"
+    try:
+        return spare_takes_over(namespace, "node drained, a spare",
+                                lambda: lab.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", selector, "--timeout=120s", timeout=150),
+                                most=0, sources=("Peers", "Copies"))
+    finally:
+        lab.kubectl("uncordon", node)
+
+
+def test_a_worker_that_ends_twice_goes_to_a_spare(namespace):
+    """Its kubelet starts it again at once after the first end, in its pod, and would wait 10 s after the second."""
+    train_with_spares(namespace)
+    lab.wait_until("copies", lambda: lab.reported_step(namespace, SPARED) >= 10 + 3 * MOST_LOST, LONGEST)
+    first = few_are_done_again(namespace, "killed, a spare", kill(namespace, (0, 1), name=SPARED), name=SPARED)
+    step = lab.reported_step(namespace, SPARED)
+    lab.wait_until("copies", lambda: lab.reported_step(namespace, SPARED) >= step + 3 * MOST_LOST, LONGEST)
+    return f"{first}; {spare_takes_over(namespace, 'killed again', kill(namespace, (0, 1), name=SPARED))}"

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "operator/api/decode.h"
+#include "worker/base/worker_index.h"
 
 namespace weir::api {
 namespace encode_test {
@@ -264,6 +265,29 @@ TEST(EncodePod, KeepsAwayFromAvoidedNodes) {
                                               "values": ["gpu-c"]}]}])"));
 }
 
+TEST(EncodePod, ASpareHasANameOfItsOwnAndKeepsAwayFromTheOthersNodes) {
+  const PipelineJob job = job_with(R"({"worker": {"image": "w:1"},
+    "placement": {"topologyKeys": ["rack", "kubernetes.io/hostname"]},
+    "workerGroups": [{"name": "gpu", "count": 1, "spares": 3}]})");
+  PodInput input = first_pod();
+  input.index_in_group = kFirstSpare + 2;
+  input.worker_index = kFirstSpare + 18;
+
+  const json pod = pod_of(job, input);
+
+  EXPECT_EQ(pod["metadata"]["name"], "gpt-gpu-s2");
+  EXPECT_EQ(pod["spec"]["hostname"], "gpt-gpu-s2");
+  EXPECT_EQ(pod["metadata"]["labels"]["weir.dev/worker-index"], "8210");
+  const json& affinity = pod["spec"]["affinity"];
+  const char* preferred = "preferredDuringSchedulingIgnoredDuringExecution";
+  ASSERT_EQ(affinity["podAffinity"][preferred].size(), 1U) << "near, but not on the same node";
+  EXPECT_EQ(affinity["podAffinity"][preferred][0]["podAffinityTerm"]["topologyKey"], "rack");
+  ASSERT_EQ(affinity["podAntiAffinity"][preferred].size(), 1U);
+  EXPECT_EQ(affinity["podAntiAffinity"][preferred][0]["podAffinityTerm"]["topologyKey"],
+            "kubernetes.io/hostname");
+  EXPECT_EQ(pod_name("gpt", "gpu", kFirstSpare, 1), "gpt-gpu-s0-1");
+}
+
 TEST(EncodePod, MountsTheCheckpointAndGivesItsGrace) {
   const PipelineJob job = job_with(R"({"worker": {"image": "w:1"},
     "workerGroups": [{"name": "gpu", "count": 1}], "batch": {"globalBatchSize": 8},
@@ -418,7 +442,8 @@ TEST(EncodeStatus, SendsAllFieldsAndReadsBackEqual) {
   status.restart_reasons = {{"Crashed", 1}, {"OutOfMemory", 1}};
   status.avoided_nodes = {{"n3", "exit code 82", Time{std::chrono::seconds(99)}}};
   status.memory_limits = {{"gpu", 0, 3, true}};
-  status.recovery = {.lost_steps = 45,
+  status.recovery = {.spares = "1/2",
+                     .lost_steps = 45,
                      .last = Recovery{.source = "Checkpoint",
                                       .reason = "no worker holds layers 4..7",
                                       .pause_seconds = "1.25",

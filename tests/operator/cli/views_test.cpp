@@ -101,6 +101,14 @@ TEST(Views, RanksShowTheirPlaces) {
               HasSubstr("its plan is not among the ConfigMaps gpt-plan-..."));
 }
 
+TEST(Views, RanksShowWhetherASpareIsThere) {
+  json job = running_job();
+  job["status"]["recovery"] = {{"spares", "1/2"}};
+  const schedule::Plan plan = plan_of(2, 2);
+  EXPECT_THAT(text_of(rank_lines(view_of(job), &plan, kNow)),
+              HasSubstr("a step takes 1509 ms, spares 1/2, as of 8 s ago\n"));
+}
+
 TEST(Views, RanksShowWhatTheyDoOfAStep) {
   json job = running_job();
   job["status"]["performance"] = json::parse(R"json({"stepMilliseconds": "1511.0", "ranks": [

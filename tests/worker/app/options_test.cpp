@@ -246,6 +246,7 @@ TEST(Options, ThatContradictEachOtherAreRefusedByName) {
       {{"--plan=p.json", "--control-url=https://x", "--control-dir=d"}, "--plan"},
       {{"--control-url=https://x"}, "WEIR_CONTROL_DIR"},
       {{"--worker-index=2", "--workers=2"}, "--worker-index"},
+      {{"--worker-index=8191", "--workers=2", "--coordinator=a:1"}, "--worker-index"},
       {{"--plan=p.json", "--worker-index=1", "--workers=2"}, "--coordinator"},
       {{"--workers=2"}, "--workers"},
       {{"--emulate-device=A100"}, "--emulate-device"},
@@ -259,6 +260,9 @@ TEST(Options, ThatContradictEachOtherAreRefusedByName) {
       {{"stray"}, "stray"},
   };
   for (const Case& one : cases) EXPECT_THAT(refusal_of(one.words), HasSubstr(one.names));
+  const Options spare =
+      options_of({"--plan=p.json", "--worker-index=8193", "--workers=2", "--coordinator=a:1"});
+  EXPECT_EQ(spare.worker_index, 8193);
 }
 
 TEST(Options, HelpNamesEveryGroup) {

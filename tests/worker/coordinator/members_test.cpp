@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/worker/coordinator/switch_world.h"
+#include "worker/base/worker_index.h"
 
 namespace weir::coordinator::test {
 namespace members_test {
@@ -19,6 +20,8 @@ TEST(Members, AreCompleteWhenAllIndexesHaveCome) {
 
   members.hello(1, {.member = member(0)}, kStart);
   EXPECT_FALSE(members.complete(2));
+  members.hello(8, {.member = member(kFirstSpare)}, SteadyTime(1s));
+  EXPECT_FALSE(members.complete(2)) << "a spare is not waited for, and does not count";
   members.hello(2, {.member = member(1)}, kStart);
 
   EXPECT_TRUE(members.complete(2));

@@ -61,9 +61,10 @@ std::optional<std::string> finished(const View& view, const Draft& draft) {
   if (coordinator || !left_alone(draft)) return std::nullopt;
   // A worker ends with code 0 only after the last step.
   const auto pods =
-      std::ranges::count_if(view.slots, [](const Slot& slot) { return slot.pod != nullptr; });
-  const auto done = std::ranges::count_if(
-      view.slots, [](const Slot& slot) { return slot.pod && worker_done(*slot.pod); });
+      std::ranges::count_if(view.slots, [](const Slot& slot) { return slot.pod && !slot.spare; });
+  const auto done = std::ranges::count_if(view.slots, [](const Slot& slot) {
+    return slot.pod && !slot.spare && worker_done(*slot.pod);
+  });
   if (pods > 0 && done == pods)
     return "the coordinator's pod is missing; the other workers have done the last step";
   const LastReport last = last_report(view, draft);
@@ -79,7 +80,7 @@ std::optional<std::string> end_unknown(const View& view, const Draft& draft) {
   // With a checkpoint, new pods find out: if all steps are done, they end at once.
   if (!view.spec().checkpoint_path.empty() || !left_alone(draft)) return std::nullopt;
   const bool any =
-      std::ranges::any_of(view.slots, [](const Slot& slot) { return slot.pod != nullptr; });
+      std::ranges::any_of(view.slots, [](const Slot& slot) { return slot.pod && !slot.spare; });
   if (any) return std::nullopt;
   const LastReport last = last_report(view, draft);
   const Time since = last.time.value_or(*draft.status.plan.time);

@@ -62,9 +62,9 @@ bool startup_timed_out(const View& view, Draft& draft) {
     draft.wake_at(limit);
     return false;
   }
-  const auto missing = view.slots.size() - static_cast<std::size_t>(registered_workers(view));
+  const int workers = workers_of(view), missing = workers - registered_workers(view);
   return restart_job(view, draft, Cause::kStartupTimedOut, limit,
-                     std::to_string(missing) + " of " + std::to_string(view.slots.size()) +
+                     std::to_string(missing) + " of " + std::to_string(workers) +
                          " workers have not registered within startupTimeoutSeconds " +
                          std::to_string(view.spec().startup_timeout_seconds));
 }
@@ -246,7 +246,7 @@ bool handle_end(const View& view, Draft& draft) {
     draft.set("Finished", "True", "Succeeded", *text);
     draft.set("Ready", "True", "Complete", *text);  // for tools that wait for Ready
     // The last step needed all workers; those that ended before the coordinator were done.
-    const std::string workers = std::to_string(view.slots.size());
+    const std::string workers = std::to_string(workers_of(view));
     draft.status.workers_summary = workers + "/" + workers;
     draft.status.completion_time = view.now();
     draft.guarded = true;

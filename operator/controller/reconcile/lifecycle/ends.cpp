@@ -87,7 +87,7 @@ bool is_restarted(const api::Pod& pod) {
 
 int ends_in_place(const api::Pod& pod) {
   if (!pod.final_exit_codes) return 0;
-  const bool waits = pod.waiting_reason == "CrashLoopBackOff";
+  const bool waits = pod.waiting_reason == kBackOff;
   return pod.container_restarts + (is_restarted(pod) || waits ? 1 : 0);
 }
 

@@ -142,6 +142,19 @@ bool was_in_plan(const View& view, const Slot& slot) {
          std::ranges::any_of(view.plan->idle, same);
 }
 
+// The trainer has ended again in its pod, and its kubelet waits 10 s or longer before it starts it
+// there. A worker without a stage need not wait.
+bool goes_to_substitute(const View& view, const Slot& lost) {
+  if (lost.pod->waiting_reason != kBackOff || lost.worker_index == 0 ||
+      view.spec().restart_scope != api::RestartScope::kWorker || !in_plan(view, *lost.pod)) {
+    return false;
+  }
+  return std::ranges::any_of(view.slots, [&](const Slot& slot) {
+    return slot.group == lost.group && slot.worker_index != 0 && registered(view, slot) &&
+           !slot.pod->meta.deleting && slot.pod->ready && !in_plan(view, *slot.pod);
+  });
+}
+
 std::optional<Failure> failure_of(const View& view, Draft& draft, const Slot& slot) {
   if (!slot.pod) {
     if (!was_in_plan(view, slot)) return std::nullopt;
@@ -169,6 +182,8 @@ std::optional<Failure> failure_of(const View& view, Draft& draft, const Slot& sl
                         .text = "ended while the coordinator still runs",
                         .unheard_until = limit};
     }
+  } else if (goes_to_substitute(view, slot)) {
+    failure = failed_worker(pod);
   } else {
     failure = running_pod(view, draft, pod);
   }

@@ -15,7 +15,7 @@ namespace weir::reconcile {
 // The parts, in the order in which reconcile calls them. If a part returns true, the pass ends:
 // what it has recorded is acted on in the next pass.
 void find_sizes(View& view, Draft& draft, bool accepted);
-void find_slots(View& view);
+void find_slots(View& view);  // spares come last
 // Asks for a list of the pods where silence alone says that a worker has failed.
 void find_failures(View& view, Draft& draft);
 // The coordinator has finished, or the active deadline is over.
@@ -60,6 +60,7 @@ std::optional<std::string> finished(const View& view, const Draft& draft);
 // Why it cannot be known whether the job is done; then it is not trained again.
 std::optional<std::string> end_unknown(const View& view, const Draft& draft);
 
+constexpr auto kBackOff = "CrashLoopBackOff";  // a kubelet waits before it starts a container again
 // Ends of workers (ends.cpp). The trainer container decides, whatever the pod's phase is. A worker
 // is done only if its trainer has ended with 0.
 bool worker_done(const api::Pod& pod);
@@ -122,8 +123,18 @@ struct Stalled {
   std::string first;    // with times, as when the ranks were asked
 };
 std::optional<Stalled> stalled(const View& view, const Draft& draft);
+bool registered(const View& view, const Slot& slot);  // its pod is a member and has not ended
+int workers_of(const View& view);                     // without spares
 // Workers of the first `replicas` replicas that have registered.
 int registered_workers(const View& view, int replicas = 1 << 30);
+
+// Spares (spares.cpp).
+std::vector<Slot> spare_slots(const View& view);  // without their pods
+// By the plan: which spares have the place of another one, which is the spare now.
+void assign_roles(View& view);
+int wanted_spares(const View& view);
+int accepted_spares(const Draft& draft);  // that were wanted when the job was accepted last
+int registered_spares(const View& view);  // at most so many as are wanted
 
 // Size (resize.cpp).
 // Training stops if it is missing: it belongs to a needed replica, and if the plan in force runs,

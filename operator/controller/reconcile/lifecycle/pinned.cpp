@@ -89,7 +89,7 @@ bool suits(const Draft& draft, const api::WorkerGroup& group, const api::Node& n
 std::optional<Choice> fit(const View& view, const Draft& draft, Nodes nodes) {
   Choice choice;
   for (const auto& slot : view.slots) {
-    if (!gated(slot)) continue;
+    if (slot.spare || !gated(slot)) continue;
     const auto& group = group_of(view, slot);
     const auto requests = api::requests_of(group).value_or(api::Resources{});
     const auto found = std::ranges::find_if(nodes, [&](Candidate& candidate) {
@@ -124,6 +124,41 @@ std::vector<Choice> choices(const View& view, const Draft& draft) {
   return found;
 }
 
+// Adds nodes for spares, those without workers of the job first: a spare is of no use if it is lost
+// with a worker. One that finds no node waits for the next pass.
+void add_spares(const View& view, Draft& draft, Choice& choice) {
+  Nodes nodes = candidates(view);
+  std::set<std::string> used;
+  for (const auto& slot : view.slots) {
+    const auto chosen = choice.find(&slot);
+    if (slot.pod && !slot.pod->node.empty()) used.insert(slot.pod->node);
+    if (chosen == choice.end()) {
+      if (!slot.spare && slot.pod->node.empty()) return;  // the scheduler first binds it
+      continue;
+    }
+    used.insert(chosen->second->meta.name);
+    for (Candidate& candidate : nodes) {
+      if (candidate.node == chosen->second)
+        take(candidate, api::requests_of(group_of(view, slot)).value_or(api::Resources{}));
+    }
+  }
+  std::ranges::stable_partition(
+      nodes, [&](const Candidate& one) { return !used.contains(one.node->meta.name); });
+  for (const auto& slot : view.slots) {
+    if (!slot.spare || !gated(slot) || worker_ended(*slot.pod) || slot.pod->meta.deleting) continue;
+    const auto& group = group_of(view, slot);
+    const auto requests = api::requests_of(group).value_or(api::Resources{});
+    const auto found = std::ranges::find_if(nodes, [&](Candidate& candidate) {
+      return suits(draft, group, *candidate.node) && take(candidate, requests);
+    });
+    if (found != nodes.end()) {
+      choice[&slot] = found->node;
+    } else {
+      draft.wake_at(view.now() + kLookAgain);
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> gates_of(const api::JobSpec& spec) {
@@ -135,11 +170,12 @@ std::vector<std::string> gates_of(const api::JobSpec& spec) {
 void open_gates(const View& view, Draft& draft) {
   bool any = false;
   for (const auto& slot : view.slots) {
-    if (!slot.pod || worker_ended(*slot.pod) || slot.pod->meta.deleting) return;
     any = any || gated(slot);
+    if (slot.spare) continue;
+    if (!slot.pod || worker_ended(*slot.pod) || slot.pod->meta.deleting) return;
   }
   if (!any) return;
-  const auto found = choices(view, draft);
+  auto found = choices(view, draft);
   if (found.empty()) {
     draft.set("PodsScheduled", "False", "Unschedulable",
               "placement.mode Pinned: no set of nodes has room for all workers, of " +
@@ -147,6 +183,7 @@ void open_gates(const View& view, Draft& draft) {
     return draft.wake_at(view.now() + kLookAgain);
   }
   const auto index = static_cast<std::size_t>(draft.status.scheduling_timeouts) % found.size();
+  add_spares(view, draft, found[index]);
   for (const auto& slot : view.slots) {
     const auto node = found[index].find(&slot);
     if (node == found[index].end()) continue;

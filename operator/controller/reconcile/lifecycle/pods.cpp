@@ -7,6 +7,7 @@
 
 #include "operator/api/names.h"
 #include "operator/controller/reconcile/lifecycle/lifecycle.h"
+#include "worker/base/worker_index.h"
 
 namespace weir::reconcile {
 namespace {
@@ -86,14 +87,15 @@ api::PodInput input_of(const View& view, const Draft& draft, const Slot& slot,
   input.index_in_group = slot.index_in_group;
   input.worker_index = slot.worker_index;
   input.attempt = slot.next_attempt;
-  input.workers = static_cast<int>(view.slots.size());
+  input.workers = workers_of(view);
   input.coordinator = api::pod_name(view.job().meta.name, first.group, first.index_in_group, 0) +
                       "." + view.job().meta.name + ":7070";
   input.control_url = view.snapshot.control_url;
   input.generation = draft.status.pod_generation;
   for (const auto& avoided : draft.status.avoided_nodes)
     input.avoided_nodes.push_back(avoided.node);
-  auto marks = gang::marks(view.provider, view.job(), slot.group, pod_group, input.workers);
+  auto marks = gang::marks(view.provider, view.job(), slot.group, pod_group,
+                           static_cast<int>(view.slots.size()));
   input.labels = std::move(marks.labels);
   input.annotations = std::move(marks.annotations);
   input.scheduler_name = std::move(marks.scheduler_name);
@@ -115,6 +117,14 @@ bool wants_pod(const View& view, const Draft& draft, const Slot& slot) {
   if (!slot.pod || outdated(draft, *slot.pod)) return true;
   // A worker that is done while the coordinator still finishes is no reason for a new pod.
   return !worker_done(*slot.pod) && (worker_failed(*slot.pod) || slot.pod->meta.deleting);
+}
+
+// A spare must not take the room of a worker. Kueue lets in only a whole group.
+bool workers_come_first(const View& view) {
+  return view.provider != gang::Provider::kKueue &&
+         std::ranges::any_of(view.slots, [](const Slot& slot) {
+           return !slot.spare && (!slot.pod || slot.pod->node.empty());
+         });
 }
 
 // Earliest time of new pods after a restart. A job that fails before it completes a step waits
@@ -205,7 +215,7 @@ bool remove_all_pods(const View& view, Draft& draft, const std::string& why) {
 // removed.
 void find_slots(View& view) {
   const int replicas = std::max(view.wanted_replicas, view.needed_replicas);
-  auto found = newest_pods(view);
+  const auto found = newest_pods(view);
   std::set<std::string_view> taken(view.snapshot.taken_names.begin(),
                                    view.snapshot.taken_names.end());
   for (const auto& pod : view.snapshot.pods) taken.insert(pod->meta.name);
@@ -214,15 +224,23 @@ void find_slots(View& view) {
     for (const auto& group : view.spec().worker_groups) {
       for (int i = 0; i < group.count; ++i) {
         const int index = replica * group.count + i;
-        Slot slot = std::move(found[api::pod_name(view.job().meta.name, group.name, index, 0)]);
-        slot.group = group.name;
-        slot.index_in_group = index;
-        slot.worker_index = worker++;
-        slot.replica = replica;
-        skip_taken_names(view, taken, slot);
-        view.slots.push_back(std::move(slot));
+        view.slots.push_back({.group = group.name,
+                              .index_in_group = index,
+                              .worker_index = worker++,
+                              .replica = replica});
       }
     }
+  }
+  for (Slot& spare : spare_slots(view)) view.slots.push_back(std::move(spare));
+  assign_roles(view);
+  for (Slot& slot : view.slots) {
+    const auto pods =
+        found.find(api::pod_name(view.job().meta.name, slot.group, slot.index_in_group, 0));
+    if (pods != found.end()) {
+      slot.pod = pods->second.pod;
+      slot.next_attempt = pods->second.next_attempt;
+    }
+    skip_taken_names(view, taken, slot);
   }
 }
 
@@ -235,11 +253,12 @@ void create_pods(const View& view, Draft& draft) {
     return;
   }
   const auto earliest = not_before(view, draft);
+  const bool spares_wait = workers_come_first(view);
   const std::string pod_group =
       gang::pod_group_name(view.job(), view.snapshot.pods, draft.status.pod_generation);
   CreatePods create;
   for (const auto& slot : view.slots) {
-    if (!wants_pod(view, draft, slot)) continue;
+    if (!wants_pod(view, draft, slot) || (slot.spare && spares_wait)) continue;
     if (const auto again = grows_again_at(slot);
         again && !needed(view, slot) && view.now() < *again) {
       draft.wake_at(*again);
@@ -283,8 +302,10 @@ void delete_pods(const View& view, Draft& draft, bool accepted) {
     const bool old_attempt = !newest.contains(pod->meta.uid);
     if (old_attempt && !stems.contains(stem_of(*pod))) {
       if (!size_known) continue;
+      const bool spare = is_spare(std::atoi(label_of(*pod, api::kWorkerIndex).c_str()));
       draft.ask(DeletePod{pod->meta.name, pod->meta.uid,
-                          "dataParallel is " + std::to_string(view.wanted_replicas)});
+                          spare ? "fewer spares are wanted"
+                                : "dataParallel is " + std::to_string(view.wanted_replicas)});
     } else if (old_attempt) {
       draft.ask(DeletePod{pod->meta.name, pod->meta.uid, "another pod has replaced it"});
     } else if (replaced_by_restart(draft, *pod)) {

@@ -7,6 +7,7 @@
 
 #include "operator/api/names.h"
 #include "operator/controller/reconcile/lifecycle/lifecycle.h"
+#include "worker/base/worker_index.h"
 
 namespace weir::reconcile {
 namespace {
@@ -63,7 +64,7 @@ std::optional<Time> growing_since(const View& view) {
   for (const auto& pod : view.snapshot.pods) {
     if (pod->meta.owner_uid != view.job().meta.uid) continue;
     const int index = std::atoi(label_of(*pod, api::kWorkerIndex).c_str());
-    if (index < first || pod->meta.deleting) continue;
+    if (index < first || is_spare(index) || pod->meta.deleting) continue;
     since = since ? std::min(*since, pod->meta.created) : pod->meta.created;
   }
   return since;
@@ -111,14 +112,20 @@ void find_sizes(View& view, Draft& draft, bool accepted) {
 
 // A pod group of Kueue never changes its size.
 std::optional<api::Refusal> refuse_resize(const View& view, const Draft& draft) {
-  const int now = accepted_replicas(view, draft), wanted = view.spec().data_parallel;
   const bool running =
       std::ranges::any_of(view.snapshot.pods, [](const auto& pod) { return !pod_ended(*pod); });
-  if (view.provider != gang::Provider::kKueue || !running || view.spec().suspend || now == wanted)
+  if (view.provider != gang::Provider::kKueue || !running || view.spec().suspend)
     return std::nullopt;
+  const char* field = "parallelism.dataParallel: ";
+  int now = accepted_replicas(view, draft), wanted = view.spec().data_parallel;
+  if (now == wanted) {
+    field = "workerGroups[].spares: ";
+    now = accepted_spares(draft);
+    wanted = wanted_spares(view);
+  }
+  if (now == wanted) return std::nullopt;
   return api::Refusal{"InvalidSpec",
-                      "parallelism.dataParallel: " + std::to_string(wanted) + " instead of " +
-                          std::to_string(now) +
+                      field + std::to_string(wanted) + " instead of " + std::to_string(now) +
                           ": a pod group of Kueue keeps its size; set suspend to true, wait until "
                           "the pods are gone, and set it to false again"};
 }
@@ -173,10 +180,11 @@ std::optional<std::string> reduced(const View& view, Draft& draft) {
     return std::nullopt;
   }
   int missing = 0;
-  for (const auto& slot : view.slots) missing += slot.pod && slot.pod->node.empty() ? 1 : 0;
+  for (const auto& slot : view.slots)
+    missing += !slot.spare && slot.pod && slot.pod->node.empty() ? 1 : 0;
   const int registered = registered_workers(view);
   return replicas_text(view) + ": " + std::to_string(registered) + " of " +
-         std::to_string(view.slots.size()) + " workers have registered after " +
+         std::to_string(workers_of(view)) + " workers have registered after " +
          std::to_string(timeout) + " s, " + std::to_string(missing) + " pods have no node";
 }
 
@@ -202,16 +210,24 @@ void report_resized(const View& view, Draft& draft) {
               "Resize");
 }
 
+bool registered(const View& view, const Slot& slot) {
+  if (!slot.pod || worker_ended(*slot.pod) || !view.snapshot.members) return false;
+  const auto& members = view.snapshot.members->body.members;
+  return std::ranges::find(members, slot.pod->meta.uid, &protocol::Member::pod_uid) !=
+         members.end();
+}
+
+int workers_of(const View& view) {
+  return static_cast<int>(
+      std::ranges::count_if(view.slots, [](const Slot& slot) { return !slot.spare; }));
+}
+
 // A worker that is done counts, because it was registered until its last step.
 int registered_workers(const View& view, int replicas) {
   int count = 0;
   for (const auto& slot : view.slots) {
     if (slot.replica >= replicas || !slot.pod || worker_failed(*slot.pod)) continue;
-    const bool done = worker_done(*slot.pod);
-    count += done || (view.snapshot.members &&
-                      std::ranges::any_of(view.snapshot.members->body.members, [&](const auto& m) {
-                        return m.pod_uid == slot.pod->meta.uid;
-                      }));
+    count += worker_done(*slot.pod) || registered(view, slot) ? 1 : 0;
   }
   return count;
 }

@@ -235,6 +235,9 @@ bool record_restarts_in_place(const View& view, Draft& draft) {
   std::vector<api::ContainerRestarts> seen;
   for (const Slot& slot : view.slots) {
     if (!slot.pod || worker_failed(*slot.pod)) continue;
+    const bool made_again = std::ranges::any_of(
+        view.failures, [&](const Failure& failure) { return failure.slot == &slot; });
+    if (made_again) continue;
     const std::string& uid = slot.pod->meta.uid;
     const auto known =
         std::ranges::find(recovery.container_restarts, uid, &api::ContainerRestarts::pod_uid);

@@ -50,7 +50,8 @@ void show_suspended(const View& view, Draft& draft) {
   draft.set("PodsScheduled", "False", "Suspended", text);
   draft.set("WorkersReady", "False", "Suspended", text);
   draft.set("ReplanInProgress", "False", "Applied", text);
-  draft.status.workers_summary = "0/" + std::to_string(view.slots.size());
+  draft.status.workers_summary = "0/" + std::to_string(workers_of(view));
+  draft.status.recovery.spares.clear();
   draft.status.worker_groups.clear();
   for (const auto& group : view.spec().worker_groups) {
     draft.status.worker_groups.push_back({.name = group.name, .desired = 0});

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,12 +14,17 @@
 
 namespace weir::reconcile {
 
+constexpr int kNoReplica = std::numeric_limits<int>::max();
+
 // The slot of one worker. Pods of the same slot differ in their attempt.
 struct Slot {
   std::string group;
-  int index_in_group = 0;
+  int index_in_group = 0;  // of spares from kFirstSpare on
   int worker_index = 0;
   int replica = 0;  // replica for which the pod is made; a plan may assign the pod to another one
+  // It waits for the place of another one: no plan but with_substitutes gives it a stage, and it
+  // has replica kNoReplica.
+  bool spare = false;
   std::shared_ptr<const api::Pod> pod;  // pod of the newest attempt; null = none
   int next_attempt = 0;                 // highest existing attempt + 1
 };

@@ -29,7 +29,7 @@ facts::Facts facts_of(const View& view, const Draft& draft) {
   facts.aborted_revision = draft.adaptation.aborted_revision;
   facts.next_revision = next_revision(view, draft);
   for (const Slot& slot : view.slots) {
-    if (!slot.pod) continue;
+    if (!slot.pod || slot.spare) continue;
     facts.workers.push_back({.pod_uid = slot.pod->meta.uid,
                              .pod = slot.pod->meta.name,
                              .group = slot.group,

@@ -14,8 +14,19 @@ namespace {
 
 struct Free {  // a worker without a stage
   std::string group;
+  bool spare = false;
   const protocol::Member* member = nullptr;
 };
+
+enum class Place : unsigned char { kGood, kClosing, kGone };
+
+// A spare may be on the node whose other worker is lost.
+Place place_of(const View& view, const std::string& node) {
+  const api::Node* known = node_of(view, node);
+  if (known == nullptr) return Place::kGood;
+  if (!known->ready) return Place::kGone;
+  return known->schedulable ? Place::kGood : Place::kClosing;
+}
 
 std::string group_of(const View& view, const std::string& pod) {
   for (const Slot& slot : view.slots) {
@@ -45,9 +56,13 @@ std::optional<schedule::Plan> with_substitutes(const View& view, const Draft& dr
     work.insert(member->pod_uid);
     coordinator = coordinator || slot.worker_index == 0;
     if (!ranked.contains(member->pod_uid) && !slow.contains(member->node)) {
-      free.push_back({slot.group, &*member});
+      free.push_back({slot.group, slot.spare, &*member});
     }
   }
+  std::erase_if(free,
+                [&](const Free& one) { return place_of(view, one.member->node) == Place::kGone; });
+  std::ranges::stable_sort(free, {},
+                           [&](const Free& one) { return place_of(view, one.member->node); });
   if (!coordinator) return std::nullopt;  // nobody would take up the plan
   schedule::Plan plan = *view.plan;
   for (schedule::RankPlace& rank : plan.ranks) {
@@ -63,7 +78,9 @@ std::optional<schedule::Plan> with_substitutes(const View& view, const Draft& dr
     free.erase(found);
   }
   plan.idle.clear();
-  for (const Free& one : free) plan.idle.push_back(one.member->pod);
+  for (const Free& one : free) {
+    if (!one.spare) plan.idle.push_back(one.member->pod);
+  }
   plan.holders.clear();
   return plan;
 }

@@ -27,6 +27,27 @@ bool scheduled(const Slot& slot) {
   return slot.pod && !slot.pod->node.empty();
 }
 
+// Why a spare of the group is not there. Nothing waits for it.
+std::string spares_wait(const View& view, const std::string& group) {
+  for (const Slot& slot : view.slots) {
+    if (slot.group != group || !slot.spare || !slot.pod) continue;
+    const api::Pod& pod = *slot.pod;
+    const std::string why =
+        worker_failed(pod) ? failed_worker(pod).text : pending_reason(view, pod);
+    if (!why.empty()) return "spare " + pod.meta.name + ": " + why;
+  }
+  return "";
+}
+
+void show_spares(const View& view, Draft& draft) {
+  const int wanted = draft.refusal ? accepted_spares(draft) : wanted_spares(view);
+  std::string& shown = draft.status.recovery.spares;
+  if (wanted == 0) return shown.clear();
+  const std::string all = "/" + std::to_string(wanted);
+  if (!view.snapshot.members && shown.ends_with(all)) return;  // a new leader does not know yet
+  shown = std::to_string(registered_spares(view)) + all;
+}
+
 void show_groups(const View& view, Draft& draft) {
   draft.status.worker_groups.clear();
   for (const auto& group : view.spec().worker_groups) {
@@ -34,12 +55,13 @@ void show_groups(const View& view, Draft& draft) {
     shown.name = group.name;
     shown.desired = group.count * view.wanted_replicas;
     for (const auto& slot : view.slots) {
-      if (slot.group != group.name || !slot.pod) continue;
+      if (slot.group != group.name || !slot.pod || slot.spare) continue;
       shown.scheduled += scheduled(slot) && !worker_ended(*slot.pod) ? 1 : 0;
       shown.ready += slot.pod->ready && !worker_ended(*slot.pod) ? 1 : 0;
       shown.failed += worker_failed(*slot.pod) ? 1 : 0;
       if (shown.pending_reason.empty()) shown.pending_reason = pending_reason(view, *slot.pod);
     }
+    if (shown.pending_reason.empty()) shown.pending_reason = spares_wait(view, group.name);
     draft.status.worker_groups.push_back(std::move(shown));
   }
 }
@@ -51,13 +73,14 @@ void show_scheduled(const View& view, Draft& draft) {
   std::string why;
   int missing = 0;
   for (const auto& slot : view.slots) {
-    if (scheduled(slot)) continue;
+    if (slot.spare || scheduled(slot)) continue;
     ++missing;
     if (slot.pod && why.empty()) why = slot.group + ": " + pending_reason(view, *slot.pod);
     if (why == slot.group + ": ") why.clear();
   }
-  const auto all = std::to_string(view.slots.size());
-  const auto lacking = std::ranges::count_if(view.slots, lacks_pod);
+  const auto all = std::to_string(workers_of(view));
+  const auto lacking = std::ranges::count_if(
+      view.slots, [](const Slot& slot) { return !slot.spare && lacks_pod(slot); });
   if (const auto* no = refused_start(view); no != nullptr && lacking > 0) {
     return draft.set("PodsScheduled", "False", no->reason,
                      std::to_string(lacking) + " of " + all + " pods are missing: " + text_of(*no));
@@ -82,7 +105,7 @@ void show_scheduled(const View& view, Draft& draft) {
 
 void show_workers(const View& view, Draft& draft) {
   const int registered = registered_workers(view);
-  const auto wanted = static_cast<int>(view.slots.size());
+  const int wanted = workers_of(view);
   draft.status.workers_summary = std::to_string(registered) + "/" + std::to_string(wanted);
   if (!view.failures.empty())
     return draft.set("WorkersReady", "False", "WorkerLost", view.failures.front().text);
@@ -97,6 +120,7 @@ void show_workers(const View& view, Draft& draft) {
     bool starting = false;
     std::string why;
     for (const auto& slot : view.slots) {
+      if (slot.spare) continue;
       starting = starting || !slot.pod || !slot.pod->started;
       if (!slot.pod || !why.empty()) continue;
       why = cannot_start(view, *slot.pod);
@@ -268,6 +292,7 @@ void show_conditions(const View& view, Draft& draft) {
   show_acceptance(draft);
   if (!draft.has_reason("Suspended", "Resumed")) draft.set("Suspended", "False", "Resumed", "");
   show_groups(view, draft);
+  show_spares(view, draft);
   show_switch(view, draft);
   if (view.snapshot.report) draft.status.recovery.copies = view.snapshot.report->body.snapshots;
   show_scheduled(view, draft);

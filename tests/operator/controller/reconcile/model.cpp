@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "operator/api/validate.h"
+#include "worker/base/worker_index.h"
 #include "worker/schedule/validate.h"
 
 namespace weir::reconcile::test {
@@ -98,6 +99,7 @@ Model::Model(std::uint64_t the_seed) : seed(the_seed), random_(the_seed) {
   world.job.spec.global_batch = 24;  // six micro-batches: planning is not what is tested here
   world.job.spec.data_parallel = seed % 7 == 3 ? 2 : 1;
   world.job.spec.checkpoint_path = seed % 6 == 5 ? "" : "/ckpt";
+  world.job.spec.worker_groups[0].spares = seed % 5 == 4 ? 1 : 0;
   sidecars = seed % 4 == 3;
   world.job.spec.restart_scope = seed % 3 == 0 ? "Job" : "Worker";
   if (seed % 4 == 1) world.job.spec.scheduler_name = "volcano";
@@ -108,8 +110,11 @@ Model::Model(std::uint64_t the_seed) : seed(the_seed), random_(the_seed) {
   world.now += std::chrono::milliseconds(seed % 1000);
 }
 
-// Slot 0 to 2 of one of the replicas.
+// Slot 0 to 2 of one of the replicas, or now and then the spare.
 int Model::worker_of(const Event& event) const {
+  constexpr int kOfSpare = 137;  // and above, of the values of a history
+  if (world.job.spec.worker_groups[0].spares > 0 && event.slot == 2 && event.value >= kOfSpare)
+    return kFirstSpare;
   return event.slot + kWorkers * (event.value % world.job.spec.data_parallel);
 }
 
@@ -277,7 +282,7 @@ void Model::check_deletion(const DeletePod& action) const {
                std::atoi(pod->meta.labels.at("weir.dev/attempt").c_str());
   });
   const int worker = std::atoi(pod->meta.labels.at("weir.dev/worker-index").c_str());
-  const bool too_many = worker >= kWorkers * world.job.spec.data_parallel;
+  const bool too_many = worker >= kWorkers * world.job.spec.data_parallel && !is_spare(worker);
   const bool over = pod->exit_code.has_value();
   EXPECT_TRUE(wanted_by_user || ended || restarted || replaced || status.scheduling_retry ||
               too_many || over)
@@ -319,8 +324,8 @@ void Model::check_plan(const schedule::Plan& plan) const {
   for (const auto& rank : plan.ranks) {
     for (const auto& pod : world.pods) {
       if (pod.meta.uid != rank.pod_uid) continue;
-      EXPECT_LT(std::atoi(pod.meta.labels.at("weir.dev/worker-index").c_str()),
-                kWorkers * world.job.spec.data_parallel);
+      const int worker = std::atoi(pod.meta.labels.at("weir.dev/worker-index").c_str());
+      EXPECT_TRUE(worker < kWorkers * world.job.spec.data_parallel || is_spare(worker)) << worker;
     }
   }
 }

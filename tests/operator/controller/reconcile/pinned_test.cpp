@@ -41,6 +41,39 @@ TEST(Pinned, TakesTheNarrowestDomainThatHoldsAllWorkers) {
   EXPECT_EQ(world.condition("Ready").reason, "Running");
 }
 
+void run_where_pinned(World& world) {
+  world.settle();
+  for (auto& pod : world.pods) {
+    if (!world.pinned.contains(pod.meta.name)) continue;
+    pod.node = world.pinned[pod.meta.name];
+    pod.phase = "Running";
+    pod.ready = pod.started = true;
+  }
+  world.settle();
+}
+
+TEST(Pinned, SparesGetNodesWithoutWorkersAndNobodyWaitsForThem) {
+  World world = pinned_job();
+  world.job.spec.worker_groups[0].spares = 2;
+  world.nodes = {node("a1", "a", "5"), node("b1", "b", "1")};
+  run_where_pinned(world);
+  EXPECT_EQ(world.pinned["job-gpu-3"], "a1");
+  EXPECT_EQ(world.pinned["job-gpu-s0"], "b1");
+  EXPECT_EQ(world.pinned["job-gpu-s1"], "a1") << "better than none";
+
+  World full = pinned_job();
+  full.job.spec.worker_groups[0].spares = 1;
+  full.nodes = {node("a1", "a", "4")};
+  run_where_pinned(full);
+  full.run();
+  EXPECT_FALSE(full.pinned.contains("job-gpu-s0"));
+  EXPECT_EQ(full.condition("Ready").reason, "Running");
+  EXPECT_EQ(full.condition("PodsScheduled").status, "True");
+  full.nodes.push_back(node("b1", "b", "1"));
+  full.settle();
+  EXPECT_EQ(full.pinned["job-gpu-s0"], "b1");
+}
+
 TEST(Pinned, OneNodeIsBestAndOthersAreTriedAfterATimeout) {
   World world = pinned_job();
   world.nodes = {node("a1", "a", "4"), node("b1", "b", "8")};

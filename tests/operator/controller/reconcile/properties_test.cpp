@@ -43,6 +43,10 @@ int live_pods(const World& world) {
   }));
 }
 
+int wanted_pods(const World& world) {
+  return 3 * world.job.spec.data_parallel + world.job.spec.worker_groups[0].spares;
+}
+
 // Restarts whose cause is not the failure of a pod.
 int deadline_restarts(const World& world) {
   int counted = 0;
@@ -86,7 +90,7 @@ TEST(Properties, HoldInRandomHistories) {
         model.world.condition("Complete").status == "True")
       return;
     EXPECT_EQ(model.world.condition("Ready").reason, "Running");
-    EXPECT_EQ(live_pods(model.world), 3 * model.world.job.spec.data_parallel);
+    EXPECT_EQ(live_pods(model.world), wanted_pods(model.world));
     EXPECT_EQ(model.world.job.status.data_parallel, model.world.job.spec.data_parallel);
   });
 }
@@ -124,7 +128,7 @@ TEST(Properties, RefusalsOfTheApiServerHideAndHoldNothing) {
         model.world.condition("Complete").status == "True")
       return;
     EXPECT_EQ(model.world.condition("Ready").reason, "Running");
-    EXPECT_EQ(live_pods(model.world), 3 * model.world.job.spec.data_parallel);
+    EXPECT_EQ(live_pods(model.world), wanted_pods(model.world));
   });
 }
 
