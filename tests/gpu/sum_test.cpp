@@ -115,6 +115,14 @@ TEST_F(Squares, AreTheBitsOfTheHost) {
     double expected = 0;
     test::run(stage::ops::SumSquares{count, values.data(), &expected});
     EXPECT_EQ(*staged->as<double>(), expected) << count << " values";
+
+    std::vector<double> sums(values.begin(), values.end());
+    for (double& one : sums) one *= 1 + 0x1p-30;  // rounds to the value
+    const device::Buffer sums_on_device = to_device(sums);
+    (*kernels)->run(stage::ops::SumSquares{count, sums_on_device.as<double>(), sum.as<double>()});
+    const auto again = device_->download(sum);
+    ASSERT_TRUE(again) << again.error().message;
+    EXPECT_EQ(*again->as<double>(), expected) << count << " sums";
   }
 }
 

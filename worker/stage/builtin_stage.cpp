@@ -80,16 +80,16 @@ class BuiltinStage final : public Stage {
     joined_ = false;
     gradient_scale_ = 1;
     for (auto& layer : parameters_) {
-      layer.zero_gradients(*ops_);
+      layer.zero_sums(*ops_);
       layer.refresh(*ops_);
     }
   }
 
   void optimizer_step() override {
-    finish_gradients();
+    join_ties();
     ops::AdamWStep step = adamw_step(options_, step_);
     step.gradient_scale = gradient_scale_;
-    for (auto& layer : parameters_) layer.update(*ops_, step);
+    for (auto& layer : parameters_) layer.update(*ops_, gradient_in(), step);
     // The time of the update belongs to this call. A failure shows again at the next forward.
     static_cast<void>(device_.synchronize());
   }
@@ -182,6 +182,10 @@ class BuiltinStage final : public Stage {
   }
 
  private:
+  // Without other replicas nobody needs the rounded gradient: its readers round the sums.
+  LayerParameters::GradientIn gradient_in() const {
+    return rounded_ ? LayerParameters::GradientIn::kValues : LayerParameters::GradientIn::kSums;
+  }
   bool is_last() const { return layers_.back()->info().output_bytes_per_sample == 0; }
   Pass pass(ops::Kernels& ops, std::size_t layer, int samples, const Tokens& tokens,
             bool training = true) {
@@ -227,6 +231,10 @@ class BuiltinStage final : public Stage {
     return device_.synchronize();
   }
   InFlight begin_backward(int micro_batch, const Buffer& output_gradient);
+  using Part = LayerParameters::Part;
+  void begin_gradients(ops::Kernels& ops, std::size_t layer, Part part) {
+    if (layers_[layer]->adds_gradients()) parameters_[layer].zero_gradients(ops, part);
+  }
   template <class Take>
   Result<Buffer> run_layers(ops::Kernels& ops, const Buffer& input, const Tokens& tokens,
                             bool training, Take take);
@@ -276,12 +284,12 @@ class BuiltinStage final : public Stage {
 
 // Copies the sums of all layers to the host at once.
 Result<std::vector<double>> BuiltinStage::gradient_squares() {
-  finish_gradients();
+  join_ties();
   const std::size_t bytes = parameters_.size() * sizeof(double);
   Buffer sums = device_.allocate(bytes);
   if (!sums) return no_memory(device_, bytes);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    parameters_[i].sum_squares(*ops_, sums.as<double>() + i);
+    parameters_[i].sum_squares(*ops_, gradient_in(), sums.as<double>() + i);
   }
   WEIR_TRY([[maybe_unused]] const Unit enqueued, ops_->status());
   WEIR_TRY(const Buffer staged, device_.download(std::move(sums)));
@@ -325,11 +333,14 @@ Status BuiltinStage::warm_up(int samples) {
   WEIR_TRY(const Buffer gradient, tensor(output_bytes(samples)));
   WEIR_TRY([[maybe_unused]] const Buffer passed_on, backward(0, gradient));
   WEIR_TRY([[maybe_unused]] const auto squares, gradient_squares());
-  // The update, of four numbers of nobody.
-  WEIR_TRY(const Buffer adam, tensor(4 * std::int64_t{sizeof(float)}));
+  // The update, of numbers of nobody, in both of its forms.
+  WEIR_TRY(const Buffer adam, tensor(5 * std::int64_t{sizeof(float)}));
   auto* const one = adam.as<float>();
-  ops_->run(ops::AdamW{adamw_step(options_, step_), 1, one, one + 1, one + 2, one + 3});
+  for (const auto from : {ops::StepGradient(one), ops::StepGradient(adam.as<double>())}) {
+    ops_->run(ops::AdamW{adamw_step(options_, step_), 1, from, one + 2, one + 3, one + 4});
+  }
   begin_step(step_, samples);
+  for (auto& layer : parameters_) layer.zero_gradients(*ops_, Part::kAll);
   return finish();
 }
 
@@ -379,10 +390,11 @@ Result<Buffer> BuiltinStage::backward(int micro_batch, const Buffer& output_grad
   Buffer gradient = output_gradient;
   ops::Kernels& ops = begin_pass({.part = PassPart::kBackward, .samples = held.samples});
   for (std::size_t i = layers_.size(); i-- > 0;) {
+    begin_gradients(ops, i, Part::kAll);
     WEIR_TRY(gradient, layers_[i]->backward(pass(ops, i, held.samples, Tokens{}),
                                             held.activations[i], gradient));
     held.activations[i] = KeptActivations{};
-    parameters_[i].sum_gradients(ops);
+    parameters_[i].sum_gradients(ops, Part::kAll);
     if (hook_) hook_(i);
   }
   WEIR_TRY([[maybe_unused]] const Unit done, finish_pass());
@@ -394,12 +406,13 @@ Result<Buffer> BuiltinStage::backward_input(int micro_batch, const Buffer& outpu
   Buffer gradient = output_gradient;
   ops::Kernels& ops = begin_pass({.part = PassPart::kBackwardInput, .samples = held.samples});
   for (std::size_t i = layers_.size(); i-- > 0;) {
+    begin_gradients(ops, i, Part::kOther);
     WEIR_TRY(InputGradient result,
              layers_[i]->backward_input(pass(ops, i, held.samples, Tokens{}),
                                         std::move(held.activations[i]), gradient));
     held.activations[i] = std::move(result.held);
     gradient = std::move(result.gradient);
-    parameters_[i].sum_gradients(ops, false);
+    parameters_[i].sum_gradients(ops, Part::kOther);
   }
   WEIR_TRY([[maybe_unused]] const Unit done, finish_pass());
   between_.emplace(micro_batch, std::move(held));
@@ -416,11 +429,12 @@ Status BuiltinStage::backward_weights(int micro_batch) {
   last_weights_ = micro_batch;
   ops::Kernels& ops = begin_pass({.part = PassPart::kBackwardWeights, .samples = held.samples});
   for (std::size_t i = layers_.size(); i-- > 0;) {
+    begin_gradients(ops, i, Part::kLate);
     WEIR_TRY(
         [[maybe_unused]] const Unit added,
         layers_[i]->backward_weights(pass(ops, i, held.samples, Tokens{}), held.activations[i]));
     held.activations[i] = KeptActivations{};
-    parameters_[i].sum_gradients(ops, true);
+    parameters_[i].sum_gradients(ops, Part::kLate);
     if (hook_) hook_(i);
   }
   return finish_pass();

@@ -25,7 +25,7 @@ struct ParameterSpec {
   // Initial values are uniform with this standard deviation. Uniform values are exact on every
   // machine; a normal distribution (logarithm, cosine) is not, and training works as well.
   float deviation = 0;
-  // backward_weights() adds to its gradient instead of backward_input(). A layer none of whose
+  // backward_weights() makes its gradient instead of backward_input(). A layer none of whose
   // parameters says so cannot split its backward.
   bool late = false;
   // Whether weight decay applies; unset: to two or more dimensions, not to biases and norms.
@@ -54,7 +54,7 @@ struct Pass {
   device::Device& device;
   ops::Kernels& ops;  // of that device
   const std::vector<ops::Element*>& value;
-  const std::vector<float*>& gradient;  // backward adds to them
+  const std::vector<float*>& gradient;  // of this micro-batch: Layer::adds_gradients()
   int samples = 0;
   std::int64_t step = 0;
   std::uint64_t seed = 0;  // of random numbers: from the job's seed, step and first sample
@@ -112,6 +112,9 @@ class Layer {
   virtual Status set_initial(std::size_t /*parameter*/, std::span<float> /*values*/) {
     return Unit{};
   }
+  // False: a backward writes the gradients of all parameters that are trained, whatever they were.
+  // True: it adds to them, and the stage zeroes them before.
+  virtual bool adds_gradients() const { return false; }
   // All fail only with kInternal, if no memory is left, and with kModel, if the layer is somebody
   // else's code. Nothing is kept then.
   virtual Result<Forward> forward(const Pass& pass, const device::Buffer& input) const = 0;
@@ -119,7 +122,7 @@ class Layer {
   virtual Result<device::Buffer> backward(const Pass& pass, const KeptActivations& activations,
                                           const device::Buffer& output_gradient) const = 0;
   // The same backward in two calls, which give the same bits (worker/stage/README.md "Split
-  // backward"). The first one returns the gradient of the input, the second one adds to the
+  // backward"). The first one returns the gradient of the input, the second one makes the
   // gradients of the parameters that are `late`. A layer that cannot split does all in the first; a
   // first layer whose parameters are all late leaves all to the second.
   virtual Result<InputGradient> backward_input(const Pass& pass, KeptActivations activations,

@@ -118,9 +118,23 @@ void LayerParameters::refresh(ops::Kernels& ops) {
                            reinterpret_cast<ops::Element*>(rounded)});
 }
 
-void LayerParameters::zero_gradients(ops::Kernels& ops) {
+void LayerParameters::zero_sums(ops::Kernels& ops) {
   ops.run(ops::Zero{memory_.as<float>(), static_cast<std::size_t>(kSums * count_)});
-  ops.run(ops::Zero{gradient().data(), gradient().size()});
+}
+
+// Calls f(first, count) for the runs of the part.
+template <class F>
+void LayerParameters::for_runs(Part part, F f) const {
+  if (part == Part::kAll) return f(std::ptrdiff_t{0}, static_cast<std::size_t>(count_));
+  for (const Run& run : runs_) {
+    if (run.late == (part == Part::kLate)) f(run.first, static_cast<std::size_t>(run.count));
+  }
+}
+
+void LayerParameters::zero_gradients(ops::Kernels& ops, Part part) {
+  for_runs(part, [&](std::ptrdiff_t first, std::size_t count) {
+    ops.run(ops::Zero{gradient().data() + first, count});
+  });
 }
 
 std::span<double> LayerParameters::sums() const {
@@ -137,32 +151,30 @@ std::span<double> LayerParameters::sums(std::size_t parameter) const {
                         static_cast<std::size_t>(specs_[parameter].count()));
 }
 
-void LayerParameters::sum_gradients(ops::Kernels& ops) {
-  ops.run(ops::AddExactly{gradient().size(), gradient().data(), sums().data()});
-}
-
-void LayerParameters::sum_gradients(ops::Kernels& ops, bool late) {
-  for (const Run& run : runs_) {
-    if (run.late != late) continue;
-    ops.run(ops::AddExactly{static_cast<std::size_t>(run.count), gradient().data() + run.first,
-                            sums().data() + run.first});
-  }
+void LayerParameters::sum_gradients(ops::Kernels& ops, Part part) {
+  for_runs(part, [&](std::ptrdiff_t first, std::size_t count) {
+    ops.run(ops::AddExactly{count, gradient().data() + first, sums().data() + first});
+  });
 }
 
 void LayerParameters::round_sums(ops::Kernels& ops) {
   ops.run(ops::RoundSums{sums().size(), sums().data(), gradient().data()});
 }
 
-void LayerParameters::sum_squares(ops::Kernels& ops, double* sum) const {
-  ops.run(ops::SumSquares{static_cast<std::size_t>(count_ - tied_), gradient().data(), sum});
+void LayerParameters::sum_squares(ops::Kernels& ops, GradientIn in, double* sum) const {
+  const auto of = in == GradientIn::kSums ? ops::StepGradient(sums().data())
+                                          : ops::StepGradient(gradient().data());
+  ops.run(ops::SumSquares{static_cast<std::size_t>(count_ - tied_), of, sum});
 }
 
-void LayerParameters::update(ops::Kernels& ops, const ops::AdamWStep& step) {
+void LayerParameters::update(ops::Kernels& ops, GradientIn in, const ops::AdamWStep& step) {
   for (std::size_t i = 0; i < specs_.size(); ++i) {
     if (!specs_[i].trainable) continue;
     ops::AdamWStep own = step;
     if (!specs_[i].decays()) own.weight_decay = 0;
-    ops.run(ops::AdamW{own, static_cast<std::size_t>(specs_[i].count()), gradients_[i], values_[i],
+    const auto of = in == GradientIn::kSums ? ops::StepGradient(sums(i).data())
+                                            : ops::StepGradient(gradients_[i]);
+    ops.run(ops::AdamW{own, static_cast<std::size_t>(specs_[i].count()), of, values_[i],
                        gradients_[i] + count_, gradients_[i] + 2 * count_});
   }
 }

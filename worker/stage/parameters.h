@@ -19,6 +19,11 @@ namespace weir::stage {
 
 class LayerParameters {
  public:
+  // All trained parameters, or in a split backward those that are late, or the others.
+  enum class Part : unsigned char { kAll, kLate, kOther };
+  // Where the gradient of a step is read: in the sums, or where they have been rounded to.
+  enum class GradientIn : unsigned char { kSums, kValues };
+
   // Takes state_bytes() of the device's memory, and zeroes it. The precision comes from `options`.
   // `ops` must be kernels of that device.
   static Result<LayerParameters> make(const std::vector<ParameterSpec>& specs, int layer,
@@ -33,23 +38,24 @@ class LayerParameters {
   const std::vector<ops::Element*>& values() const { return elements_; }
   void refresh(ops::Kernels& ops);
   const std::vector<float*>& gradients() const { return gradients_; }  // null where frozen
-  void zero_gradients(ops::Kernels& ops);                              // also zeroes their sums
-  // Adds the gradient of one micro-batch to the sums and zeroes it (ops/exact_sum.h).
-  void sum_gradients(ops::Kernels& ops);
-  // In a split backward: those of the parameters that are late, or of the others.
-  void sum_gradients(ops::Kernels& ops, bool late);
+  void zero_sums(ops::Kernels& ops);
+  // Gradients of one micro-batch: zeroed, or added to the sums (ops/exact_sum.h).
+  void zero_gradients(ops::Kernels& ops, Part part);
+  void sum_gradients(ops::Kernels& ops, Part part);
   void round_sums(ops::Kernels& ops);  // the gradient becomes that of the whole step
-  // The sum of squares of the gradient, into device memory. A table that is tied to another layer's
-  // counts there.
-  void sum_squares(ops::Kernels& ops, double* sum) const;
+  // The sum of squares of the step's gradient, into device memory. A table that is tied to another
+  // layer's counts there.
+  void sum_squares(ops::Kernels& ops, GradientIn in, double* sum) const;
   std::span<double> sums() const;                       // of all parameters that are trained
   std::span<float> gradient() const;                    // of the same, in the same order
   std::span<double> sums(std::size_t parameter) const;  // of one that is trained
-  void update(ops::Kernels& ops, const ops::AdamWStep& step);
+  void update(ops::Kernels& ops, GradientIn in, const ops::AdamWStep& step);
   void append_to(std::vector<Parameter>& list) const;
 
  private:
   LayerParameters() = default;
+  template <class F>
+  void for_runs(Part part, F f) const;
   void add_trained(const ParameterSpec& spec);
 
   int layer_ = 0;

@@ -44,6 +44,7 @@ class Recomputed final : public Layer {
                 const std::vector<float*>& gradient) override {
     return layer_->attach(value, gradient);
   }
+  bool adds_gradients() const override { return layer_->adds_gradients(); }
   bool has_initial_values() const override { return layer_->has_initial_values(); }
   Status set_initial(std::size_t parameter, std::span<float> values) override {
     return layer_->set_initial(parameter, values);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The model mlp as somebody would train adapters: its embedding and all matrices of hidden layers
-// are frozen, biases and the head are trained. Built-in layers add to every gradient, so those of
+// are frozen, biases and the head are trained. Built-in layers make every gradient, so those of
 // frozen parameters get memory here. On the host only.
 #pragma once
 
@@ -29,6 +29,7 @@ class FrozenLayer final : public stage::Layer {
   const stage::LayerInfo& info() const override { return info_; }
   const std::vector<stage::ParameterSpec>& parameters() const override { return specs_; }
   std::int64_t input_bytes_per_sample() const override { return layer_->input_bytes_per_sample(); }
+  bool adds_gradients() const override { return layer_->adds_gradients(); }
   Status attach(const std::vector<stage::ops::Element*>& value,
                 const std::vector<float*>& gradient) override {
     memory_.resize(gradient.size());

@@ -12,6 +12,9 @@
 namespace weir::stage {
 namespace parameters_test {
 
+using Part = LayerParameters::Part;
+using In = LayerParameters::GradientIn;
+
 LayerParameters made(const std::vector<ParameterSpec>& specs, int layer, std::uint64_t seed,
                      device::Device& device, Precision precision = Precision::kFp32) {
   ModelOptions options;
@@ -71,8 +74,8 @@ TEST(Parameters, DecayMatricesButNotVectors) {
   const auto device = device::make_host_device();
   auto parameters = made({{"w", {1, 2}, 1, 0}, {"b", {2}, 1, 0}}, 0, 1, *device);
   const auto kernels = ops::make_host_kernels(Precision::kFp32);
-  parameters.zero_gradients(*kernels);
-  parameters.update(*kernels, {0.1F, 0.9F, 0.9F, 1e-8F, 0.5F, 0.1F, 0.1F});
+  parameters.zero_sums(*kernels);
+  parameters.update(*kernels, In::kSums, {0.1F, 0.9F, 0.9F, 1e-8F, 0.5F, 0.1F, 0.1F});
 
   EXPECT_FLOAT_EQ(values_of(parameters, 0, 1)[0], 0.95F);
   EXPECT_EQ(values_of(parameters, 1, 1)[0], 1);
@@ -142,14 +145,16 @@ TEST(Parameters, ThatAreFrozenHaveAValueAlone) {
   EXPECT_EQ(list[2].adam_m.data(), list[2].gradient.data() + 5);
   EXPECT_EQ(list[2].adam_v.data() + 3, list[0].gradient.data() + 15);
 
-  parameters.zero_gradients(*kernels);
+  parameters.zero_sums(*kernels);
   std::ranges::fill(parameters.gradient(), 1.0F);
-  parameters.sum_gradients(*kernels);
-  parameters.round_sums(*kernels);
+  parameters.sum_gradients(*kernels, Part::kAll);
   double squares = 0;
-  parameters.sum_squares(*kernels, &squares);
+  parameters.sum_squares(*kernels, In::kSums, &squares);
   EXPECT_EQ(squares, 5);
-  parameters.update(*kernels, {0.1F, 0.9F, 0.9F, 1e-8F, 0.5F, 0.1F, 0.1F});
+  parameters.round_sums(*kernels);
+  parameters.sum_squares(*kernels, In::kValues, &squares);
+  EXPECT_EQ(squares, 5);
+  parameters.update(*kernels, In::kValues, {0.1F, 0.9F, 0.9F, 1e-8F, 0.5F, 0.1F, 0.1F});
   EXPECT_EQ(values_of(parameters, 1, 6), std::vector<float>(6, 2));
   EXPECT_NEAR(values_of(parameters, 2, 1)[0], 2.9, 1e-6);
   EXPECT_EQ(device->bytes_peak(), 24 * 5 + 4 * 6);
@@ -173,34 +178,69 @@ TEST(Parameters, OfALayerMayAllBeFrozen) {
   specs[0].trainable = false;
   auto parameters = made(specs, 0, 1, *device);
   EXPECT_EQ(device->bytes_in_use(), 4 * 6);
-  parameters.zero_gradients(*kernels);
-  parameters.sum_gradients(*kernels);
-  parameters.sum_gradients(*kernels, true);
+  parameters.zero_sums(*kernels);
+  parameters.sum_gradients(*kernels, Part::kAll);
+  parameters.sum_gradients(*kernels, Part::kLate);
   parameters.round_sums(*kernels);
   double squares = 1;
-  parameters.sum_squares(*kernels, &squares);
+  parameters.sum_squares(*kernels, In::kSums, &squares);
   EXPECT_EQ(squares, 0);
-  parameters.update(*kernels, {0.1F, 0.9F, 0.9F, 1e-8F, 0.5F, 0.1F, 0.1F});
+  parameters.update(*kernels, In::kSums, {0.1F, 0.9F, 0.9F, 1e-8F, 0.5F, 0.1F, 0.1F});
   EXPECT_EQ(values_of(parameters, 0, 6), std::vector<float>(6, 2));
 }
 
-TEST(Parameters, SumTheGradientsOfThePartsOfASplitBackwardByThemselves) {
+TEST(Parameters, TakeThePartsOfASplitBackwardByThemselves) {
   const auto device = device::make_host_device();
   auto parameters = made(
       {{"ln", {2}}, {"w", {2, 3}, 0, 0, true}, {"b", {3}, 0, 0, true}, {"n", {1}}}, 0, 1, *device);
   const auto kernels = ops::make_host_kernels(Precision::kFp32);
-  parameters.zero_gradients(*kernels);
+  parameters.zero_sums(*kernels);
   std::ranges::fill(parameters.gradient(), 1.0F);
   const auto sums = [&] {
     return std::vector<double>(parameters.sums().begin(), parameters.sums().end());
   };
 
-  parameters.sum_gradients(*kernels, false);
+  parameters.sum_gradients(*kernels, Part::kOther);
   EXPECT_EQ(sums(), (std::vector<double>{1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}));
-  parameters.sum_gradients(*kernels, true);
+  parameters.sum_gradients(*kernels, Part::kLate);
   EXPECT_EQ(sums(), std::vector<double>(12, 1));
-  parameters.sum_gradients(*kernels);
-  EXPECT_EQ(sums(), std::vector<double>(12, 1)) << "each gradient counts once";
+  parameters.sum_gradients(*kernels, Part::kAll);
+  EXPECT_EQ(sums(), std::vector<double>(12, 2));
+
+  const auto gradient = [&] {
+    return std::vector<float>(parameters.gradient().begin(), parameters.gradient().end());
+  };
+  parameters.zero_gradients(*kernels, Part::kLate);
+  EXPECT_EQ(gradient(), (std::vector<float>{1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}));
+  std::ranges::fill(parameters.gradient(), 1.0F);
+  parameters.zero_gradients(*kernels, Part::kOther);
+  EXPECT_EQ(gradient(), (std::vector<float>{0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0}));
+  parameters.zero_gradients(*kernels, Part::kAll);
+  EXPECT_EQ(gradient(), std::vector<float>(12, 0));
+}
+
+// What is read: sums that no float holds give the update of the floats nearest to them.
+TEST(Parameters, AreUpdatedWithTheSameBitsFromSumsAndFromWhatTheyRoundTo) {
+  const auto device = device::make_host_device();
+  const auto kernels = ops::make_host_kernels(Precision::kFp32);
+  const ops::AdamWStep step{0.1F, 0.9F, 0.9F, 1e-8F, 0.5F, 0.1F, 0.1F};
+  const auto updated = [&](In in) {
+    auto parameters = made({{"w", {3, 5}, 1, 0.5F}, {"b", {7}, 1, 0.5F}}, 0, 1, *device);
+    for (std::size_t i = 0; i < parameters.sums().size(); ++i) {
+      parameters.sums()[i] = 1.0 / static_cast<double>(i + 3);
+    }
+    std::ranges::fill(parameters.gradient(), 99.0F);
+    if (in == In::kValues) parameters.round_sums(*kernels);
+    double squares = 0;
+    parameters.sum_squares(*kernels, in, &squares);
+    parameters.update(*kernels, in, step);
+    std::vector<float> all = values_of(parameters, 0, 22);
+    const std::span<float> gradient = parameters.gradient();
+    all.insert(all.end(), gradient.data() + 22, gradient.data() + 66);  // the moments
+    return std::pair(squares, all);
+  };
+  EXPECT_EQ(updated(In::kSums), updated(In::kValues));
+  EXPECT_LT(updated(In::kSums).first, 2);
 }
 
 TEST(AdamWStep, CorrectsTheMomentsFromTheFirstStepOn) {

@@ -72,6 +72,7 @@ class ForeignLayer final : public Layer {
     });
   }
   bool has_initial_values() const override { return true; }
+  bool adds_gradients() const override { return true; }  // as weir_layers.h says
 
   Result<Forward> forward(const Pass& pass, const device::Buffer& input) const override {
     Forward result;

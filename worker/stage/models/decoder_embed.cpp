@@ -35,6 +35,7 @@ class DecoderEmbed final : public Layer {
   const LayerInfo& info() const override { return info_; }
   const std::vector<ParameterSpec>& parameters() const override { return parameters_; }
   std::int64_t input_bytes_per_sample() const override { return 0; }
+  bool adds_gradients() const override { return true; }
 
   Result<Forward> forward(const Pass& pass, const device::Buffer&) const override {
     const auto& inputs = pass.tokens.inputs;

@@ -65,6 +65,7 @@ class MlpEmbed final : public MlpLayer {
         vocabulary_(options.vocabulary) {}
 
   std::int64_t input_bytes_per_sample() const override { return 0; }
+  bool adds_gradients() const override { return true; }
 
   Result<Forward> forward(const Pass& pass, const device::Buffer&) const override {
     const auto& inputs = pass.tokens.inputs;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "worker/stage/ops/element.h"
+#include "worker/stage/ops/exact_sum.h"
 
 namespace weir::stage::ops {
 
@@ -18,7 +19,7 @@ struct AdamWStep {
 struct AdamW {
   AdamWStep step;
   std::size_t count;
-  const float* gradient;
+  StepGradient gradient;
   float *value, *m, *v;
   auto fields() const { return std::tie(step, count, gradient, value, m, v); }
 };

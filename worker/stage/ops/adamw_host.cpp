@@ -8,13 +8,14 @@
 namespace weir::stage::ops {
 namespace {
 
-void adamw(const AdamWStep& step, std::size_t count, const float* __restrict gradient,
+template <class Number>
+void adamw(const AdamWStep& step, std::size_t count, const Number* __restrict gradient,
            float* __restrict value, float* __restrict m, float* __restrict v) {
   const AdamWStep s = step;
   const float rest1 = 1.0F - s.beta1;
   const float rest2 = 1.0F - s.beta2;
   for (std::size_t i = 0; i < count; ++i) {
-    const float g = s.gradient_scale * gradient[i];
+    const float g = s.gradient_scale * static_cast<float>(gradient[i]);
     m[i] = s.beta1 * m[i] + rest1 * g;
     v[i] = s.beta2 * v[i] + rest2 * (g * g);
     const float direction = m[i] / s.correction1 / (std::sqrt(v[i] / s.correction2) + s.epsilon);
@@ -26,8 +27,10 @@ void adamw(const AdamWStep& step, std::size_t count, const float* __restrict gra
 
 void run_on_host(const AdamW& op, const Host& host) {
   for_elements(host.team, op.count, [&](Team::Index begin, Team::Index end) {
-    adamw(op.step, static_cast<std::size_t>(end - begin), op.gradient + begin, op.value + begin,
-          op.m + begin, op.v + begin);
+    with_numbers(op.gradient, [&](const auto* gradient) {
+      adamw(op.step, static_cast<std::size_t>(end - begin), gradient + begin, op.value + begin,
+            op.m + begin, op.v + begin);
+    });
   });
 }
 

@@ -14,10 +14,10 @@
 
 namespace weir::stage::ops {
 
-// sums[i] += terms[i], rounded as above; terms[i] = 0 for the next micro-batch.
+// sums[i] += terms[i], rounded as above.
 struct AddExactly {
   std::size_t count;
-  float* terms;
+  const float* terms;
   double* sums;
   auto fields() const { return std::tie(count, terms, sums); }
 };
@@ -33,6 +33,25 @@ struct RoundSums {
 };
 void run_on_host(const RoundSums& op, const Host& host);
 void run_on_cuda(const RoundSums& op, CudaQueue& queue);
+
+// The gradient of a step as its update reads it: sums, each rounded to the nearest float on the
+// way, or values that have been made of them. One of the two is not null.
+struct StepGradient {
+  StepGradient() = default;
+  StepGradient(const float* of_values) : values(of_values) {}
+  StepGradient(const double* of_sums) : sums(of_sums) {}
+  const float* values = nullptr;
+  const double* sums = nullptr;
+};
+// f(pointer to the values or to the sums); static_cast<float> rounds either.
+template <class F>
+void with_numbers(const StepGradient& gradient, F f) {
+  if (gradient.sums != nullptr) {
+    f(gradient.sums);
+  } else {
+    f(gradient.values);
+  }
+}
 
 // first[i] and last[i] become their sum: of a table that two layers share.
 struct JoinSums {

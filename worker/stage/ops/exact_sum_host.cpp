@@ -6,11 +6,10 @@
 namespace weir::stage::ops {
 namespace {
 
-void add_exactly(std::size_t count, float* __restrict terms, double* __restrict sums) {
+void add_exactly(std::size_t count, const float* __restrict terms, double* __restrict sums) {
   constexpr double kMagic = 0x1.8p8;  // its last bit is worth 2^-44, so adding it rounds to that
   for (std::size_t i = 0; i < count; ++i) {
     sums[i] += (static_cast<double>(terms[i]) + kMagic) - kMagic;
-    terms[i] = 0;
   }
 }
 

@@ -33,7 +33,8 @@ struct LayerNormApply {
 void run_on_host(const LayerNormApply& op, const Host& host);
 void run_on_cuda(const LayerNormApply& op, CudaQueue& queue);
 
-// dx = residual + gradient of x (residual may be null, and may be dx); dgamma, dbeta +=.
+// dx = residual + gradient of x (residual may be null, and may be dx); dgamma and dbeta are
+// replaced.
 struct LayerNormBackward {
   LayerNormShape shape;
   const Element* x;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two passes for the statistics (mean, then variance), as exact as float sums allow.
+#include <algorithm>
 #include <cmath>
 
 #include "worker/stage/ops/host_operands.h"
@@ -69,6 +70,8 @@ void layernorm_backward_parameters(Team& team, LayerNormShape shape, const float
                                    float* dbeta) {
   const Index channels = shape.channels;
   team.run(channels, least_columns(shape.rows), [&](Index begin, Index end) {
+    std::fill(dgamma + begin, dgamma + end, 0.0F);
+    std::fill(dbeta + begin, dbeta + end, 0.0F);
     for (Index r = 0; r < shape.rows; ++r) {
       const float mean = statistics[2 * r], rstd = statistics[2 * r + 1];
       const float* row = x + r * channels;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // y (R,O) = x (R,I) w(O,I)^T + b (O). R rows = samples x tokens. Weights are stored as (outputs,
-// inputs), as in PyTorch. Gradients of parameters are added (+=); those of activations are
-// replaced.
+// inputs), as in PyTorch. Gradients are replaced.
 #pragma once
 
 #include "worker/stage/ops/element.h"
@@ -23,7 +22,7 @@ struct LinearForward {
 void run_on_host(const LinearForward& op, const Host& host);
 void run_on_cuda(const LinearForward& op, CudaQueue& queue);
 
-// dw += dy^T x, db += column sums of dy; db may be null.
+// dw = dy^T x, db = column sums of dy; db may be null.
 struct LinearBackwardParameters {
   LinearShape shape;
   const Element *x, *dy;

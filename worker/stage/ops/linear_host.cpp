@@ -33,9 +33,10 @@ void linear_forward(Team& team, LinearShape shape, const float* x, const float* 
 void linear_backward_parameters(Team& team, LinearShape shape, const float* x, const float* dy,
                                 float* dweight, float* dbias) {
   gemm(team, {shape.outputs, shape.inputs, shape.rows}, transposed(rows_of(dy, shape.outputs)),
-       rows_of(x, shape.inputs), dweight, shape.inputs, Sum::kAdd);
+       rows_of(x, shape.inputs), dweight, shape.inputs, Sum::kReplace);
   if (dbias == nullptr) return;
   team.run(shape.outputs, least_columns(shape.rows), [&](Index begin, Index end) {
+    std::fill(dbias + begin, dbias + end, 0.0F);
     for (Index r = 0; r < shape.rows; ++r) {
       const float* row = dy + r * shape.outputs;
       for (Index o = begin; o < end; ++o) dbias[o] += row[o];

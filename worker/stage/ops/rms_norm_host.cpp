@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cmath>
 
 #include "worker/stage/ops/host_operands.h"
@@ -64,6 +65,7 @@ void rms_norm_backward_parameters(Team& team, const RmsNormShape& shape, const f
                                   const float* rstd, const float* dy, float* dgamma) {
   const Index vectors = Index{shape.rows} * shape.heads;
   team.run(shape.channels, least_columns(vectors), [&](Index begin, Index end) {
+    std::fill(dgamma + begin, dgamma + end, 0.0F);
     for (Index v = 0; v < vectors; ++v) {
       const Index at = vector_at(shape, v).at;
       for (Index c = begin; c < end; ++c) dgamma[c] += dy[at + c] * (x[at + c] * rstd[v]);

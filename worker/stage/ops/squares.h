@@ -8,6 +8,7 @@
 #pragma once
 
 #include "worker/stage/ops/element.h"
+#include "worker/stage/ops/exact_sum.h"
 
 namespace weir::stage::ops {
 
@@ -17,7 +18,7 @@ inline constexpr int kSquaresChunk = 64 * kSquaresLanes;
 // sum = 0 if count is 0.
 struct SumSquares {
   std::size_t count;
-  const float* values;
+  StepGradient values;
   double* sum;
   auto fields() const { return std::tie(count, values, sum); }
 };

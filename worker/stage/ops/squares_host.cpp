@@ -30,16 +30,19 @@ double sum_chunk(std::size_t count, Term term) {
 
 void run_on_host(const SumSquares& op, const Host& host) {
   std::vector<double> chunks((op.count + kChunk - 1) / kChunk);
-  const auto sum_of = [&op](std::size_t chunk) {
-    const float* values = op.values + chunk * kChunk;
-    return sum_chunk(std::min(kChunk, op.count - chunk * kChunk), [values](std::size_t i) {
-      return static_cast<double>(values[i]) * static_cast<double>(values[i]);
+  with_numbers(op.values, [&](const auto* numbers) {
+    const auto sum_of = [&op, numbers](std::size_t chunk) {
+      const auto* own = numbers + chunk * kChunk;
+      return sum_chunk(std::min(kChunk, op.count - chunk * kChunk), [own](std::size_t i) {
+        const double value{static_cast<float>(own[i])};
+        return value * value;
+      });
+    };
+    host.team.run(std::ssize(chunks), 1, [&](Team::Index begin, Team::Index end) {
+      for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
+        chunks[i] = sum_of(i);
+      }
     });
-  };
-  host.team.run(std::ssize(chunks), 1, [&](Team::Index begin, Team::Index end) {
-    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
-      chunks[i] = sum_of(i);
-    }
   });
   *op.sum = sum_chunk(chunks.size(), [&chunks](std::size_t i) { return chunks[i]; });
 }

@@ -31,8 +31,7 @@ std::vector<double> sum(const std::vector<std::vector<float>>& all, std::vector<
                         std::size_t width) {
   std::vector<double> sums(width, 0.0);
   for (const std::size_t i : order) {
-    std::vector<float> one = all[i];
-    test::run(AddExactly{width, one.data(), sums.data()});
+    test::run(AddExactly{width, all[i].data(), sums.data()});
   }
   return sums;
 }
@@ -81,12 +80,10 @@ TEST(ExactSum, IsOffByHalfAQuantumATermAtMost) {
   }
 }
 
-TEST(ExactSum, ZeroesItsTermsAndRoundsOnce) {
-  std::vector<float> term = {0.1F, -3.0F, 0.0F};
+TEST(ExactSum, RoundsOnce) {
+  const std::vector<float> term = {0.1F, -3.0F, 0.0F};
   std::vector<double> sums = {0, 0, 0};
   test::run(AddExactly{3, term.data(), sums.data()});
-  EXPECT_EQ(term, (std::vector<float>{0, 0, 0}));
-
   std::vector<float> rounded(3);
   test::run(RoundSums{3, sums.data(), rounded.data()});
   EXPECT_EQ(rounded, (std::vector<float>{0.1F, -3.0F, 0.0F}));
@@ -100,7 +97,7 @@ TEST(ExactSum, OfATableThatTwoLayersShareIsThatOfBoth) {
 }
 
 TEST(ExactSum, LetsBadGradientsBeSeen) {
-  std::vector<float> term = {std::nanf(""), INFINITY, 1e20F};
+  const std::vector<float> term = {std::nanf(""), INFINITY, 1e20F};
   std::vector<double> sums = {0, 0, 0};
   test::run(AddExactly{3, term.data(), sums.data()});
   std::vector<float> rounded(3);

@@ -64,7 +64,7 @@ TEST_P(LayerNorm, ApplyGivesTheSameBitsAgain) {
 }
 
 TEST_P(LayerNorm, BackwardIsTheGradient) {
-  Floats dx(x.size(), 9), dgamma(channels, 0), dbeta(channels, 0);
+  Floats dx(x.size(), 9), dgamma(channels, 9), dbeta(channels, 9);  // replaced
   test::run(LayerNormBackward{s, elements(floats(x).data()), statistics.data(),
                               elements(floats(gamma).data()), elements(floats(dy).data()), nullptr,
                               elements(dx.data()), dgamma.data(), dbeta.data()});

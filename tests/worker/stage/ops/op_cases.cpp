@@ -197,11 +197,20 @@ class Cases {
     list_.back().tokens = tokens(kRows, vocabulary);
   }
 
-  void adamw(std::size_t count, float gradient_scale) {
+  // With sums, those of two micro-batches, which round differently than floats do.
+  void adamw(std::size_t count, float gradient_scale, bool from_sums = false) {
     std::vector<OpArray> arrays = {floats(count), floats(count), floats(count), floats(count)};
     for (float& value : arrays[3].values) value = std::abs(value);  // the second moment
-    const std::string name = gradient_scale == 1 ? "AdamW" : "AdamWScaled";
+    if (from_sums) arrays.push_back({std::vector<float>(2 * count), false});
+    const std::string name = std::string("AdamW") + (gradient_scale == 1 ? "" : "Scaled") +
+                             (from_sums ? "FromSums" : "");
     add(name + std::to_string(count), std::move(arrays), [=](Kernels& k, const OpMemory& m) {
+      StepGradient gradient = m.floats(0);
+      if (from_sums) {
+        auto* const sums = static_cast<double*>(m.arrays[4]);
+        for (const std::size_t term : {0, 1}) k.run(AddExactly{count, m.floats(term), sums});
+        gradient = sums;
+      }
       k.run(AdamW{{.rate = 1e-2F,
                    .beta1 = 0.9F,
                    .beta2 = 0.95F,
@@ -211,10 +220,12 @@ class Cases {
                    .correction2 = 0.05F,
                    .gradient_scale = gradient_scale},
                   count,
-                  m.floats(0),
+                  gradient,
                   m.floats(1),
                   m.floats(2),
                   m.floats(3)});
+      // Arrays are compared as floats, and halves of doubles are none.
+      if (from_sums) k.run(Zero{m.floats(4), 2 * count});
     });
   }
 
@@ -292,6 +303,7 @@ std::vector<OpCase> op_cases() {
   for (const int vocabulary : {2, 33, 1000, 9000}) cases.softmax_loss(vocabulary);
   cases.adamw(5003, 1);
   cases.adamw(5003, 0.3F);
+  cases.adamw(5003, 0.3F, true);
   return cases.take();
 }
 

@@ -34,6 +34,12 @@ TEST(Squares, AddUpWithTheRoundingOfDoubles) {
     const double sum = sum_squares(values);
 
     EXPECT_NEAR(static_cast<double>(sum - exact), 0, 1e-14 * static_cast<double>(exact)) << count;
+
+    std::vector<double> sums(values.begin(), values.end());
+    for (double& one : sums) one *= 1 + 0x1p-30;  // rounds to the value
+    double of_sums = -1;
+    test::run(SumSquares{count, sums.data(), &of_sums});
+    EXPECT_EQ(of_sums, sum) << count << " sums";
   }
 }
 

@@ -54,7 +54,7 @@ __global__ void add_slices_kernel(int slices, int columns, const T* partial, T* 
   for (int slice = 0; slice < slices; ++slice) {
     total += partial[static_cast<std::size_t>(slice) * columns + column];
   }
-  sums[column] += total;
+  sums[column] = total;
 }
 
 inline unsigned column_blocks(int columns, int width = 1) {

@@ -4,10 +4,14 @@
 #include <array>
 #include <cublasLt.h>
 #include <map>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
+
+#include "worker/base/log.h"
+#include "worker/stage/ops/cuda/plain_product.h"
 
 namespace weir::stage::ops {
 namespace {
@@ -146,7 +150,9 @@ class LtGemm final : public Gemm {
   void run(const Product& product, const Operands& operands) override {
     if (!failure_.empty()) return;
     const std::uint32_t alignment = alignment_of(operands);
-    std::unique_ptr<Plan>& plan = plans_[key_of(product, operands, alignment)];
+    const Key key = key_of(product, operands, alignment);
+    if (plain_.contains(key)) return multiply_plainly(stream_, product, operands);
+    std::unique_ptr<Plan>& plan = plans_[key];
     const bool is_new = plan == nullptr;
     const bool adds_bias = operands.bias != nullptr;
     if (is_new) plan = std::make_unique<Plan>(product, adds_bias);
@@ -156,6 +162,13 @@ class LtGemm final : public Gemm {
       status = plan->run(handle_, operands, workspace_.data(), stream_);
     }
     if (status == CUBLAS_STATUS_SUCCESS) return;
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
+      // A product without the bias, which a kernel adds, would be rounded twice.
+      log_warn("stage", "cuBLASLt has no algorithm for " + text_of(product, operands, alignment) +
+                            "; a kernel without tensor cores computes it, which is much slower");
+      plain_.insert(key);
+      return multiply_plainly(stream_, product, operands);
+    }
     if (is_new) plan.reset();
     failure_ = "cuBLASLt: " + std::string(cublasLtGetStatusString(status)) + " for " +
                text_of(product, operands, alignment);
@@ -168,6 +181,7 @@ class LtGemm final : public Gemm {
   const device::Buffer workspace_;
   const cudaStream_t stream_;
   std::map<Key, std::unique_ptr<Plan>> plans_;
+  std::set<Key> plain_;  // no algorithm has run them
   std::string failure_;
 };
 

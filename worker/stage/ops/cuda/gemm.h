@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix products by cuBLASLt: float32 without TF32, or bf16 with sums in float32. The algorithm is
 // chosen once per shape and kept, with a workspace of fixed size, so the sums of a shape have the
-// same order during the process.
+// same order during the process. What cuBLASLt cannot compute a kernel of ours does
+// (plain_product.h).
 #pragma once
 
 #include <memory>

@@ -29,7 +29,7 @@ void run_on_cuda(const LinearForward& op, CudaQueue& queue) {
 void run_on_cuda(const LinearBackwardParameters& op, CudaQueue& queue) {
   const LinearShape s = op.shape;
   queue.multiply({s.inputs, s.outputs, s.rows, false, true, queue.precision, Precision::kFp32},
-                 {op.x, op.dy, op.dweight, nullptr, op.dweight});
+                 {op.x, op.dy, nullptr, nullptr, op.dweight});
   if (op.dbias == nullptr) return;
   float* slices = queue.scratch<float>(column_sum_floats(s.rows, s.outputs));
   if (slices == nullptr) return;

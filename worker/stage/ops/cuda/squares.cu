@@ -7,14 +7,16 @@ namespace weir::stage::ops {
 namespace {
 
 // One block per chunk.
-__global__ void squares_kernel(std::size_t count, const float* values, double* chunks) {
+template <class Number>
+__global__ void squares_kernel(std::size_t count, const Number* values, double* chunks) {
   static __shared__ double shared[kSquaresLanes];
   const std::size_t begin = std::size_t{blockIdx.x} * kSquaresChunk;
   const std::size_t end = count - begin < kSquaresChunk ? count : begin + kSquaresChunk;
   double own = 0;
 #pragma unroll 8
   for (std::size_t i = begin + threadIdx.x; i < end; i += kSquaresLanes) {
-    own += double{values[i]} * double{values[i]};
+    const double value{static_cast<float>(values[i])};
+    own += value * value;
   }
   const double sum = block_reduce(own, shared, [](double a, double b) { return a + b; });
   if (threadIdx.x == 0) chunks[blockIdx.x] = sum;
@@ -28,8 +30,11 @@ void run_on_cuda(const SumSquares& op, CudaQueue& queue) {
   double* sums = queue.scratch<double>(op.count / kSquaresChunk + 1);
   if (sums == nullptr) return;
   if (chunks > 0) {
-    start({queue.stream, static_cast<unsigned>(chunks), kSquaresLanes}, squares_kernel, op.count,
-          op.values, sums);
+    with_numbers(op.values, [&](const auto* values) {
+      using Number = std::remove_const_t<std::remove_pointer_t<decltype(values)>>;
+      start({queue.stream, static_cast<unsigned>(chunks), kSquaresLanes}, squares_kernel<Number>,
+            op.count, values, sums);
+    });
   }
   start({queue.stream, 1, kSumThreads}, sum_kernel<double>, static_cast<int>(chunks), sums, op.sum);
 }
