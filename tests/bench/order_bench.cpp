@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors beside sums on one port: a hub process has a link and a group with OTHERS more replicas,
-// which a far process holds. The link carries a message each period, the group sums without pause;
-// both leave the hub (out) or come to it (in) through its port, which the caller limits. The sender
-// of the link prints how long messages took, and what the sums got.
-//   order_bench hub|far out|in OWN_IP PEER_IP OTHERS yes|no BYTES MESSAGES PERIOD_MS
+// Tensors beside bulk on one port: a hub process has a link and a group with OTHERS more replicas,
+// which a far process holds, or moves state to or from it ("move"). The link carries a message each
+// period, the bulk goes on without pause; both leave the hub (out) or come to it (in) through its
+// port, which the caller limits. The sender of the link prints how long messages took, and it or
+// the one that fetches what the bulk got.
+//   order_bench hub|far out|in OWN_IP PEER_IP OTHERS|move yes|no BYTES MESSAGES PERIOD_MS
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -11,6 +12,7 @@
 #include <cstdlib>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -34,6 +36,7 @@ struct Setting {
   bool hub = false, out = false, order = false;
   std::string own, peer;
   int others = 0;
+  bool moves = false;
   std::size_t bytes = 0;
   int messages = 0;
   std::chrono::milliseconds period{0};
@@ -110,6 +113,50 @@ class Adder {
   std::jthread thread_;
 };
 
+// State that moves again and again, from where the port is left to where it is not.
+class Mover {
+ public:
+  Mover(const Setting& setting, TcpTransport& transport)
+      : setting_(setting),
+        transport_(transport),
+        layer_{.layer = 0, .parts = {std::span(memory_)}} {
+    if (setting.hub == setting.out) {
+      transport.state().offer(kKey, {layer_});
+    } else {
+      thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+    }
+  }
+  ~Mover() {
+    if (!thread_.joinable()) return;
+    thread_.request_stop();
+    thread_.join();
+    std::printf("    the move: %.1f Mbit/s\n", moved_ * 8 / 1e6 / seconds_);
+  }
+
+ private:
+  void run(const std::stop_token& stop) {
+    const auto begin = Clock::now();
+    while (!stop.stop_requested()) {
+      const PeerAddress from{
+          .stage = 0, .ip = setting_.peer, .data_port = setting_.hub ? kPort + 1 : kPort};
+      const auto bytes = transport_.state().fetch(kKey, {{.from = from, .layers = {layer_}}},
+                                                  Clock::now() + 600s, stop);
+      if (!bytes) return;
+      moved_ += static_cast<double>(*bytes);
+      seconds_ = to_seconds(Clock::now() - begin);
+    }
+  }
+
+  inline static const StateKey kKey{
+      .job_uid = "bench", .job_key = "key", .revision = 1, .incarnation = 0, .step = 1};
+  const Setting setting_;
+  TcpTransport& transport_;
+  std::vector<std::byte> memory_ = std::vector<std::byte>(std::size_t{2} << 20U);
+  const LayerMemory layer_;
+  double moved_ = 0, seconds_ = 1;
+  std::jthread thread_;
+};
+
 device::Buffer make_buffer(std::size_t bytes) {
   return {std::shared_ptr<std::byte>(new std::byte[bytes](), std::default_delete<std::byte[]>()),
           bytes};
@@ -164,6 +211,9 @@ int run(const Setting& setting) {
     adders.push_back(std::make_unique<Adder>(setting, *transports.back(), r));
   }
   for (const auto& one : adders) one->start();
+  if (setting.moves && !setting.hub) transports.push_back(transport(setting, kPort + 1));
+  std::optional<Mover> mover;
+  if (setting.moves) mover.emplace(setting, setting.hub ? *link : *transports.back());
   const LinkEnd end{.peer_stage = sends ? 1 : 0, .channel = Channel::kForward, .sending = sends};
   if (!sends) {
     receive(setting, *rank, end);
@@ -187,9 +237,10 @@ int run(const Setting& setting) {
 
 int main(int argc, char** argv) {
   if (argc != 10) {
-    std::fprintf(stderr,
-                 "usage: order_bench hub|far out|in OWN_IP PEER_IP OTHERS yes|no BYTES MESSAGES "
-                 "PERIOD_MS\n");
+    std::fprintf(
+        stderr,
+        "usage: order_bench hub|far out|in OWN_IP PEER_IP OTHERS|move yes|no BYTES MESSAGES "
+        "PERIOD_MS\n");
     return 2;
   }
   return run({.hub = argv[1] == std::string("hub"),
@@ -198,6 +249,7 @@ int main(int argc, char** argv) {
               .own = argv[3],
               .peer = argv[4],
               .others = std::atoi(argv[5]),
+              .moves = argv[5] == std::string("move"),
               .bytes = static_cast<std::size_t>(std::atoll(argv[7])),
               .messages = std::atoi(argv[8]),
               .period = std::chrono::milliseconds(std::atoi(argv[9]))});

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/transport/tcp/data_socket.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdint>
+#include <cstring>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -23,10 +26,24 @@ Result<std::size_t> outcome(ssize_t count) {
   return Error{Code::kUnavailable, std::generic_category().message(errno)};
 }
 
-std::optional<tcp_info> info_of(int descriptor) {
-  tcp_info info{};
-  socklen_t size = sizeof info;
-  if (::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::nullopt;
+// The tcp_info of the C library may end before the field that <linux/tcp.h> names tcpi_min_rtt, and
+// no file can include both. Its place is part of the kernel's interface.
+constexpr std::size_t kLeastRoundTripAt = 148;
+
+struct Info {
+  tcp_info first{};
+  std::uint32_t least_round_trip = 0;  // in microseconds
+};
+std::optional<Info> info_of(int descriptor) {
+  std::array<std::byte, 256> bytes{};
+  socklen_t size = bytes.size();
+  if (::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, bytes.data(), &size) != 0) {
+    return std::nullopt;
+  }
+  Info info;
+  std::memcpy(&info.first, bytes.data(), std::min(sizeof info.first, bytes.size()));
+  std::memcpy(&info.least_round_trip, bytes.data() + kLeastRoundTripAt,
+              sizeof info.least_round_trip);
   return info;
 }
 
@@ -49,16 +66,16 @@ Result<std::size_t> DataSocket::write(std::span<iovec> parts) {
   return outcome(::sendmsg(descriptor_, &message, MSG_DONTWAIT | MSG_NOSIGNAL));
 }
 
-void DataSocket::set_send_buffer(int bytes) {
+void set_send_buffer(int descriptor, int bytes) {
   constexpr int kUnsent = 128 * 1024;
-  ::setsockopt(descriptor_, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+  ::setsockopt(descriptor, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
   int given = 0;  // twice what was asked for, for the kernel's own records
   socklen_t size = sizeof given;
-  if (::getsockopt(descriptor_, SOL_SOCKET, SO_SNDBUF, &given, &size) != 0) return;
+  if (::getsockopt(descriptor, SOL_SOCKET, SO_SNDBUF, &given, &size) != 0) return;
   if (given / 2 >= bytes) return;
   const int unlocked = 0;
-  ::setsockopt(descriptor_, SOL_SOCKET, SO_BUF_LOCK, &unlocked, sizeof unlocked);  // Linux 5.14
-  ::setsockopt(descriptor_, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsent, sizeof kUnsent);
+  ::setsockopt(descriptor, SOL_SOCKET, SO_BUF_LOCK, &unlocked, sizeof unlocked);  // Linux 5.14
+  ::setsockopt(descriptor, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsent, sizeof kUnsent);
 }
 
 bool DataSocket::await_room(std::chrono::microseconds limit) const {
@@ -73,25 +90,26 @@ std::size_t DataSocket::unread() const {
                                                                   : 0;
 }
 
-void DataSocket::set_receive_buffer(int bytes) {
-  if (bytes > 0) ::setsockopt(descriptor_, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
+void set_receive_buffer(int descriptor, int bytes) {
+  if (bytes > 0) ::setsockopt(descriptor, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
   if (bytes > 0) return;
   int locked = 0;
   socklen_t size = sizeof locked;
-  if (::getsockopt(descriptor_, SOL_SOCKET, SO_BUF_LOCK, &locked, &size) != 0) return;
+  if (::getsockopt(descriptor, SOL_SOCKET, SO_BUF_LOCK, &locked, &size) != 0) return;
   locked &= ~SOCK_RCVBUF_LOCK;
-  ::setsockopt(descriptor_, SOL_SOCKET, SO_BUF_LOCK, &locked, sizeof locked);
+  ::setsockopt(descriptor, SOL_SOCKET, SO_BUF_LOCK, &locked, sizeof locked);
 }
 
-int DataSocket::segment() const {
-  const auto info = info_of(descriptor_);
-  return info ? static_cast<int>(info->tcpi_snd_mss) : 0;
+int segment_of(int descriptor) {
+  const auto info = info_of(descriptor);
+  return info ? static_cast<int>(info->first.tcpi_snd_mss) : 0;
 }
 
-std::optional<std::chrono::nanoseconds> DataSocket::round_trip() const {
-  const auto info = info_of(descriptor_);
-  if (!info || info->tcpi_rtt == 0) return std::nullopt;
-  return std::chrono::microseconds(info->tcpi_rtt);
+std::optional<std::chrono::nanoseconds> round_trip_of(int descriptor) {
+  const auto info = info_of(descriptor);
+  // The shortest is -1 until the kernel knows it, and 0 where it does not tell.
+  if (!info || info->least_round_trip == 0 || info->first.tcpi_rtt == 0) return std::nullopt;
+  return std::chrono::microseconds(std::min(info->least_round_trip, info->first.tcpi_rtt));
 }
 
 void DataSocket::shut() {

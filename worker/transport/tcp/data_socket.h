@@ -14,6 +14,15 @@
 
 namespace weir::transport::tcp {
 
+// Bytes that a socket may hold in the kernel. More than the machine allows: as many as the kernel
+// itself chooses, of which few wait unsent.
+void set_send_buffer(int descriptor, int bytes);
+// Bytes that may wait there until they are read. 0: as many as the kernel itself chooses.
+void set_receive_buffer(int descriptor, int bytes);
+int segment_of(int descriptor);  // bytes of payload in the largest packet; 0 = unknown
+// The shortest of the last minutes, by the kernel; nothing where it does not tell.
+std::optional<std::chrono::nanoseconds> round_trip_of(int descriptor);
+
 class DataSocket {
  public:
   explicit DataSocket(int descriptor) : descriptor_(descriptor) {}
@@ -27,17 +36,9 @@ class DataSocket {
   Result<std::size_t> read(std::span<std::byte> to, std::span<std::byte> more = {});
   // Returns the number of written bytes; 0 = no room. kUnavailable: broken.
   Result<std::size_t> write(std::span<iovec> parts);
-  // Bytes that it may hold in the kernel. More than the machine allows: as many as the kernel
-  // itself chooses, of which few wait unsent.
-  void set_send_buffer(int bytes);
   // Waits for room. Returns false if there is none within that time.
   bool await_room(std::chrono::microseconds limit) const;
   std::size_t unread() const;  // bytes that have arrived
-  // Bytes that may wait there until they are read. 0: as many as the kernel itself chooses.
-  void set_receive_buffer(int bytes);
-  int segment() const;  // bytes of payload in the largest packet; 0 = unknown
-  // Mean of the newest, by the kernel; nothing where it does not tell.
-  std::optional<std::chrono::nanoseconds> round_trip() const;
   // Ends both directions; data that has been written is still sent. The descriptor stays open until
   // this object is destroyed, because another thread may be about to use it.
   void shut();

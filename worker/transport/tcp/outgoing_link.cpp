@@ -67,7 +67,7 @@ void OutgoingLink::start(Callbacks callbacks) {
          .failed = [this](const std::string& reason) { callbacks_.failed(reason); }});
   }
   // The kernel's, of the handshake: a link that is always busy has none without data.
-  if (const auto first = connections_.back()->socket().round_trip()) {
+  if (const auto first = round_trip_of(connections_.back()->socket().descriptor())) {
     connection_count_.round_trip(*first, false);
     first_round_trip_ = to_seconds(*first);
   }
@@ -340,7 +340,7 @@ void OutgoingLink::size_buffers() {
   if (std::abs(wanted - buffer_) <= buffer_ / kSameBuffer) return;
   buffer_ = wanted;
   for (int i = 0; i < in_use; ++i) {
-    connections_[static_cast<std::size_t>(i)]->socket().set_send_buffer(wanted);
+    set_send_buffer(connections_[static_cast<std::size_t>(i)]->socket().descriptor(), wanted);
   }
 }
 

@@ -83,7 +83,8 @@ void ReplicaGroupTraffic::carried(std::int64_t bytes, std::chrono::nanoseconds b
 
 void ReplicaGroupTraffic::look(const std::vector<DataSocket*>& sockets) {
   std::optional<std::chrono::nanoseconds> longest;
-  for (const DataSocket* socket : sockets) longest = std::max(longest, socket->round_trip());
+  for (const DataSocket* socket : sockets)
+    longest = std::max(longest, round_trip_of(socket->descriptor()));
   if (longest) round_trip_ = std::min(round_trip_.value_or(*longest), *longest);
 }
 
@@ -92,7 +93,8 @@ void ReplicaGroupTraffic::size(const std::vector<DataSocket*>& sockets, Time now
   if (send_buffer_bytes_ <= 0 || sockets.empty() || !order_->has_links()) return;
   look(sockets);
   int segment = 0;
-  for (const DataSocket* socket : sockets) segment = std::max(segment, socket->segment());
+  for (const DataSocket* socket : sockets)
+    segment = std::max(segment, segment_of(socket->descriptor()));
   const auto share = [&](TrafficDirection direction) {
     return bulk_buffer_bytes(order_->best_rate(direction, now),
                              to_seconds(round_trip_.value_or(kNone)), segment,
@@ -105,10 +107,10 @@ void ReplicaGroupTraffic::size(const std::vector<DataSocket*>& sockets, Time now
   };
   const int out = share(TrafficDirection::kOut), in = share(TrafficDirection::kIn);
   if (out > 0 && change(send_buffer_, std::min(out, send_buffer_bytes_))) {
-    for (DataSocket* socket : sockets) socket->set_send_buffer(send_buffer_);
+    for (DataSocket* socket : sockets) set_send_buffer(socket->descriptor(), send_buffer_);
   }
   if (in > 0 && change(receive_buffer_, in < send_buffer_bytes_ ? in : 0)) {
-    for (DataSocket* socket : sockets) socket->set_receive_buffer(receive_buffer_);
+    for (DataSocket* socket : sockets) set_receive_buffer(socket->descriptor(), receive_buffer_);
   }
 }
 

@@ -21,7 +21,8 @@ std::string name_of(const StateRequest& request) {
 }  // namespace
 
 StateFetch::StateFetch(asio::io_context& context, StateRequest request, const StateKey& key,
-                       std::chrono::seconds dead_after, Done done)
+                       const TcpOptions& options, std::shared_ptr<TrafficOrder> order,
+                       std::shared_ptr<RoundTrips> round_trips, Done done)
     : PeerCall(context,
                [name = name_of(request), done = std::move(done)](Result<std::int64_t> result) {
                  done(result ? std::move(result) : Result<std::int64_t>(result.error().with(name)));
@@ -29,7 +30,14 @@ StateFetch::StateFetch(asio::io_context& context, StateRequest request, const St
       request_(std::move(request)),
       step_(key.step),
       copy_(key.copy),
-      dead_after_(dead_after) {}
+      dead_after_(options.dead_after),
+      buffer_bytes_(options.send_buffer_bytes),
+      order_(std::move(order)),
+      round_trips_(std::move(round_trips)) {}
+
+StateFetch::~StateFetch() {
+  if (stream_) stream_->close();
+}
 
 std::string StateFetch::problem() const {
   return name_of(request_) + ": " + waits_for("its layers have not all come");
@@ -46,6 +54,8 @@ void StateFetch::await_bytes() {
 }
 
 void StateFetch::connected() {
+  stream_ = StateStream::make(*socket_, order_, TrafficDirection::kIn, buffer_bytes_,
+                              round_trips_->of(*socket_));
   wish_ =
       encode_state_wish({.step = step_,
                          .first_layer = static_cast<std::uint32_t>(request_.layers.front().layer),
@@ -105,10 +115,9 @@ Result<std::span<std::byte>> StateFetch::room_for(const ChunkHeader& header) con
 void StateFetch::read_chunk(const ChunkHeader& header) {
   const auto room = room_for(header);
   if (!room) return finish(room.error());
-  asio::async_read(
-      *socket_, asio::buffer(room->data(), room->size()),
-      [this, keep = shared_from_this(), room = *room, digest = header.sha256](ErrorCode error,
-                                                                              std::size_t) {
+  stream_->read(
+      *room, [this] { await_bytes(); },
+      [this, keep = shared_from_this(), room = *room, digest = header.sha256](ErrorCode error) {
         if (finished_) return;
         if (error) {
           return finish(

@@ -13,15 +13,20 @@
 
 #include "worker/transport/state_exchange.h"
 #include "worker/transport/tcp/peer_call.h"
+#include "worker/transport/tcp/state_stream.h"
 #include "worker/transport/tcp/state_wire.h"
+#include "worker/transport/tcp/tcp_transport.h"
 
 namespace weir::transport::tcp {
 
 // The answer is the number of received bytes, or why some are missing.
 class StateFetch final : public PeerCall<std::int64_t> {
  public:
+  // Without an order what comes waits for no other traffic.
   StateFetch(boost::asio::io_context& context, StateRequest request, const StateKey& key,
-             std::chrono::seconds dead_after, Done done);
+             const TcpOptions& options, std::shared_ptr<TrafficOrder> order,
+             std::shared_ptr<RoundTrips> round_trips, Done done);
+  ~StateFetch() override;
 
   // Describes what the fetch waits for, e.g. "its data port: connection refused".
   std::string problem() const;
@@ -40,6 +45,10 @@ class StateFetch final : public PeerCall<std::int64_t> {
   const std::int64_t step_;
   const bool copy_;
   const std::chrono::seconds dead_after_;
+  const int buffer_bytes_;
+  const std::shared_ptr<TrafficOrder> order_;
+  const std::shared_ptr<RoundTrips> round_trips_;
+  std::shared_ptr<StateStream> stream_;  // null until it is connected
   std::string wish_, refusal_;
   std::array<std::byte, kChunkHeaderBytes> header_{};
   std::size_t layer_ = 0;     // index of the current layer

@@ -9,6 +9,7 @@
 #include <boost/asio/write.hpp>
 
 #include "worker/base/digest.h"
+#include "worker/transport/tcp/state_stream.h"
 #include "worker/transport/tcp/state_wire.h"
 #include "worker/wire/socket_options.h"
 
@@ -23,8 +24,17 @@ using ErrorCode = boost::system::error_code;
 // One connection: reads the request, then sends one chunk after the other.
 class StateSender : public std::enable_shared_from_this<StateSender> {
  public:
-  StateSender(wire::Acceptor::Socket socket, std::int64_t step, std::vector<LayerMemory> layers)
-      : socket_(std::move(socket)), step_(step), layers_(std::move(layers)) {}
+  StateSender(wire::Acceptor::Socket socket, std::int64_t step, std::vector<LayerMemory> layers,
+              std::shared_ptr<TrafficOrder> order, int send_buffer_bytes,
+              std::chrono::nanoseconds round_trip)
+      : socket_(std::move(socket)),
+        stream_(StateStream::make(socket_, std::move(order), TrafficDirection::kOut,
+                                  send_buffer_bytes, round_trip)),
+        step_(step),
+        layers_(std::move(layers)) {}
+  ~StateSender() { stream_->close(); }
+  StateSender(const StateSender&) = delete;
+  StateSender& operator=(const StateSender&) = delete;
 
   void start() {
     asio::async_read(socket_, asio::buffer(request_),
@@ -33,6 +43,7 @@ class StateSender : public std::enable_shared_from_this<StateSender> {
                      });
   }
   void close() {
+    stream_->close();
     ErrorCode ignored;
     socket_.close(ignored);
   }
@@ -85,19 +96,24 @@ class StateSender : public std::enable_shared_from_this<StateSender> {
                                    .bytes = static_cast<std::uint32_t>(chunk.size()),
                                    .offset = offset_,
                                    .sha256 = sha256_hex(text)});
-    const std::array<asio::const_buffer, 2> buffers = {asio::buffer(header_),
-                                                       asio::buffer(chunk.data(), chunk.size())};
     in_part_ += chunk.size();
     offset_ += chunk.size();
     if (in_part_ == part.size()) {
       ++part_;
       in_part_ = 0;
     }
-    asio::async_write(socket_, buffers,
-                      [this, keep = shared_from_this()](ErrorCode error, std::size_t) {
+    asio::async_write(socket_, asio::buffer(header_),
+                      [this, keep = shared_from_this(), chunk](ErrorCode error, std::size_t) {
                         if (error || !socket_.is_open()) return close();
-                        piece_ > 0 ? await_demand() : send_next();
+                        send(chunk);
                       });
+  }
+
+  void send(std::span<const std::byte> chunk) {
+    stream_->write(chunk, [this, keep = shared_from_this()](ErrorCode error) {
+      if (error || !socket_.is_open()) return close();
+      piece_ > 0 ? await_demand() : send_next();
+    });
   }
 
   void await_demand() {
@@ -109,6 +125,7 @@ class StateSender : public std::enable_shared_from_this<StateSender> {
   }
 
   wire::Acceptor::Socket socket_;
+  const std::shared_ptr<StateStream> stream_;
   const std::int64_t step_;
   const std::vector<LayerMemory> layers_;
   std::array<char, kStateRequestBytes> request_{};
@@ -161,8 +178,9 @@ void StateServer::let_in(const std::shared_ptr<wire::Acceptor>& acceptor) {
     // The offer was withdrawn meanwhile; the socket closes.
     if (!alive || !socket || offer_ != offer) return;
     wire::set_socket_options(*socket, send_buffer_bytes_, dead_after_);
-    const auto sender =
-        std::make_shared<StateSender>(*std::move(socket), offer->key.step, offer->layers);
+    const auto round_trip = round_trips_.of(*socket);
+    const auto sender = std::make_shared<StateSender>(
+        *std::move(socket), offer->key.step, offer->layers, order_, send_buffer_bytes_, round_trip);
     std::erase_if(senders_, [](const auto& weak) { return weak.expired(); });
     senders_.push_back(sender);
     sender->start();

@@ -5,10 +5,13 @@
 
 #include <list>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "worker/transport/state_exchange.h"
 #include "worker/transport/tcp/place.h"
+#include "worker/transport/tcp/state_stream.h"
+#include "worker/transport/tcp/traffic_order.h"
 #include "worker/wire/acceptor.h"
 #include "worker/wire/pending.h"
 
@@ -18,8 +21,10 @@ class StateSender;
 
 class StateServer : public std::enable_shared_from_this<StateServer> {
  public:
-  StateServer(int send_buffer_bytes, std::chrono::seconds dead_after)
-      : send_buffer_bytes_(send_buffer_bytes), dead_after_(dead_after) {}
+  // Without an order what is sent waits for no other traffic.
+  StateServer(int send_buffer_bytes, std::chrono::seconds dead_after,
+              std::shared_ptr<TrafficOrder> order)
+      : send_buffer_bytes_(send_buffer_bytes), dead_after_(dead_after), order_(std::move(order)) {}
 
   void offer(StateKey key, std::vector<LayerMemory> layers);
   void withdraw();  // also ends running fetches
@@ -37,9 +42,11 @@ class StateServer : public std::enable_shared_from_this<StateServer> {
 
   const int send_buffer_bytes_;
   const std::chrono::seconds dead_after_;
+  const std::shared_ptr<TrafficOrder> order_;
   std::shared_ptr<const Offer> offer_;
   wire::Pending pending_{1024};  // ranks of a large job that are ahead of this one
   std::list<std::weak_ptr<StateSender>> senders_;
+  RoundTrips round_trips_;
 };
 
 }  // namespace weir::transport::tcp

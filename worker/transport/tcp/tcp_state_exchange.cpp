@@ -75,7 +75,7 @@ Result<std::int64_t> TcpStateExchange::fetch(const StateKey& key,
           .send_buffer_bytes = options_.send_buffer_bytes,
           .dead_after = options_.dead_after};
       fetches.push_back(std::make_shared<StateFetch>(
-          io_->context(), std::move(requests[i]), key, options_.dead_after,
+          io_->context(), std::move(requests[i]), key, options_, order_, round_trips_,
           [answers](Result<std::int64_t> answer) { answers->try_push(std::move(answer)); }));
       fetches.back()->start(std::move(target));
     }

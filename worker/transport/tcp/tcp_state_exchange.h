@@ -6,6 +6,7 @@
 
 #include "worker/transport/state_exchange.h"
 #include "worker/transport/tcp/io_thread.h"
+#include "worker/transport/tcp/state_fetch.h"
 #include "worker/transport/tcp/state_server.h"
 #include "worker/transport/tcp/tcp_transport.h"
 
@@ -14,8 +15,10 @@ namespace weir::transport::tcp {
 class TcpStateExchange final : public StateExchange {
  public:
   TcpStateExchange(TcpOptions options, std::shared_ptr<IoThread> io,
-                   std::shared_ptr<StateServer> moves, std::shared_ptr<StateServer> copies)
+                   std::shared_ptr<StateServer> moves, std::shared_ptr<StateServer> copies,
+                   std::shared_ptr<TrafficOrder> order)
       : options_(std::move(options)),
+        order_(std::move(order)),
         io_(std::move(io)),
         moves_(std::move(moves)),
         copies_(std::move(copies)) {}
@@ -30,6 +33,8 @@ class TcpStateExchange final : public StateExchange {
 
  private:
   const TcpOptions options_;
+  const std::shared_ptr<TrafficOrder> order_;
+  const std::shared_ptr<RoundTrips> round_trips_ = std::make_shared<RoundTrips>();
   std::shared_ptr<IoThread> io_;
   std::shared_ptr<StateServer> moves_, copies_;
 };

@@ -43,12 +43,12 @@ class Transport final : public TcpTransport {
  public:
   Transport(const TcpOptions& options, std::shared_ptr<IoThread> io,
             std::shared_ptr<Listener> listener, std::shared_ptr<StateServer> moves,
-            std::shared_ptr<StateServer> copies)
+            std::shared_ptr<StateServer> copies, std::shared_ptr<TrafficOrder> order)
       : options_(options),
         io_(std::move(io)),
         listener_(std::move(listener)),
-        order_(options.order_traffic ? std::make_shared<TrafficOrder>() : nullptr),
-        state_(options_, io_, std::move(moves), std::move(copies)) {}
+        order_(std::move(order)),
+        state_(options_, io_, std::move(moves), std::move(copies), order_) {}
 
   ~Transport() override {
     io_->call([this] {
@@ -181,8 +181,9 @@ class Transport final : public TcpTransport {
 
 Result<std::unique_ptr<TcpTransport>> make_tcp_transport(const TcpOptions& options) {
   auto io = std::make_shared<tcp::IoThread>();
+  auto order = options.order_traffic ? std::make_shared<tcp::TrafficOrder>() : nullptr;
   const auto server = [&] {
-    return std::make_shared<tcp::StateServer>(options.send_buffer_bytes, options.dead_after);
+    return std::make_shared<tcp::StateServer>(options.send_buffer_bytes, options.dead_after, order);
   };
   auto moves = server(), copies = server();
   auto probes = std::make_shared<tcp::ProbeServer>(options.job_uid, options.job_key);
@@ -191,8 +192,9 @@ Result<std::unique_ptr<TcpTransport>> make_tcp_transport(const TcpOptions& optio
   const Status opened =
       io->call([&] { return listener->open(options.listen_ip, options.data_port); });
   if (!opened) return opened.error();
-  return std::unique_ptr<TcpTransport>(std::make_unique<tcp::Transport>(
-      options, std::move(io), std::move(listener), std::move(moves), std::move(copies)));
+  return std::unique_ptr<TcpTransport>(
+      std::make_unique<tcp::Transport>(options, std::move(io), std::move(listener),
+                                       std::move(moves), std::move(copies), std::move(order)));
 }
 
 }  // namespace weir::transport

@@ -55,12 +55,12 @@ TEST(SendBuffer, OfASocketMayBeLargerThanTheMachineLetsAProcessAskFor) {
     ::getsockopt(socket.descriptor(), SOL_SOCKET, SO_BUF_LOCK, &lock, &size);
     return (lock & 1) != 0;
   };
-  socket.set_send_buffer(100'000);
+  set_send_buffer(socket.descriptor(), 100'000);
   EXPECT_EQ(asked(), 100'000);
   EXPECT_TRUE(locked());
-  socket.set_send_buffer(1 << 30);
+  set_send_buffer(socket.descriptor(), 1 << 30);
   EXPECT_FALSE(locked()) << "the kernel chooses";
-  socket.set_send_buffer(100'000);
+  set_send_buffer(socket.descriptor(), 100'000);
   EXPECT_EQ(asked(), 100'000);
   EXPECT_TRUE(locked());
 }
