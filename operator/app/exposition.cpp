@@ -105,11 +105,19 @@ void add_cause(Family& family, const api::PipelineJob& job) {
       number_of(performance.cause_seconds));
 }
 
+// How many links the field names: "1-2:Int8, 3-4:BF16/Int8".
+double links_in(const std::string& codecs) {
+  return codecs.empty() ? 0 : 1 + static_cast<double>(std::ranges::count(codecs, ','));
+}
+
 struct TierOutcome {
   const char *event, *tier, *outcome;
 };
 constexpr TierOutcome kChanges[] = {{"PlanRetuned", "retune", "applied"},
                                     {"PlanRegrouped", "regroup", "applied"},
+                                    {"PlanCompressed", "compress", "applied"},
+                                    {"PlanDecompressed", "compress", "applied"},
+                                    {"CompressionReverted", "compress", "rolled_back"},
                                     {"PlanRefused", "retune", "refused"},
                                     {"PlanRolledBack", "retune", "rolled_back"},
                                     {"PlanProposed", "retune", "proposed"}};
@@ -123,6 +131,10 @@ std::vector<Family> job_families(const std::vector<JobFacts>& jobs, SystemTime n
   Family revision{"weir_job_plan_revision", "Newest plan.", Type::kGauge, {}};
   Family applied{"weir_job_plan_applied_revision", "Plan that the workers run.", Type::kGauge, {}};
   Family k{"weir_job_plan_k", "k of the newest plan.", Type::kGauge, {}};
+  Family compressed{"weir_job_compressed_links",
+                    "Links that carry fewer bits in the newest plan.",
+                    Type::kGauge,
+                    {}};
   Family step{"weir_job_plan_predicted_step_seconds", "Predicted step time.", Type::kGauge, {}};
   Family bound{"weir_job_plan_bound_percent",
                "How far a step is above what no order can beat.",
@@ -171,6 +183,7 @@ std::vector<Family> job_families(const std::vector<JobFacts>& jobs, SystemTime n
       add(revision, labels_of(job), static_cast<double>(plan.revision));
       add(applied, labels_of(job), static_cast<double>(plan.applied_revision));
       add(k, labels_of(job), plan.k);
+      add(compressed, labels_of(job), links_in(plan.codecs));
       add(step, labels_of(job), number_of(plan.predicted_step_seconds));
       if (!plan.trigger.empty()) add(trigger, with(labels_of(job), "trigger", plan.trigger), 1);
       add_gains(gain, job);
@@ -186,8 +199,8 @@ std::vector<Family> job_families(const std::vector<JobFacts>& jobs, SystemTime n
     }
     add_links(ratio, facts);
   }
-  return {condition, why,   target, revision, applied,  k,    step,  bound, trigger,
-          gain,      share, age,    ratio,    restarts, lost, lines, cause};
+  return {condition, why,  target, revision, applied, k,        compressed, step,  bound,
+          trigger,   gain, share,  age,      ratio,   restarts, lost,       lines, cause};
 }
 
 void PlanChanges::count(const api::PipelineJob& job, const std::string& event_reason) {

@@ -54,6 +54,7 @@ const Words<transport::tcp::SumEncoding> kSumEncodings = {
     {"auto", transport::tcp::SumEncoding::kAuto},
     {"raw", transport::tcp::SumEncoding::kRaw},
     {"packed", transport::tcp::SumEncoding::kPacked}};
+const Words<bool> kOnOrOff = {{"on", true}, {"off", false}};
 const Words<LogFormat> kFormats = {{"json", LogFormat::kJson}, {"text", LogFormat::kText}};
 const Words<stage::Precision> kPrecisions = {{"fp32", stage::Precision::kFp32},
                                              {"bf16", stage::Precision::kBf16}};
@@ -320,6 +321,9 @@ void add_running(Rows& rows, Raw& raw) {
   rows.add("--sum-encoding", o.sum_encoding, kSumEncodings,
            "form in which replicas send their sums by TCP: raw, packed (fewer bytes, the same "
            "bits), or auto: packed while the network is slow");
+  rows.add("--traffic-order", o.traffic_order, kOnOrOff,
+           "on: tensors between stages pass this worker's port before sums, and those before "
+           "averages, state and copies; off: side by side, to compare");
   rows.add("--loss-log", o.loss_log, "file to which one JSON line per step is appended");
   rows.add("--log-dir", o.log_dir,
            "folder for the curves of training: metrics.jsonl and event files of TensorBoard, "

@@ -80,6 +80,7 @@ struct Options {
   std::chrono::nanoseconds progress_deadline{std::chrono::seconds(1800)};
   std::chrono::seconds dead_after{30};
   int connections = 1;  // per link and direction; 0 = chosen by measuring
+  bool traffic_order = true;
   transport::tcp::SumEncoding sum_encoding = transport::tcp::SumEncoding::kAuto;
 
   std::string loss_log;

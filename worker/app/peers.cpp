@@ -290,6 +290,7 @@ Outcome open_transport(State& state) {
       .dead_after = o.dead_after,
       .pacing = {},
       .sum_encoding = o.sum_encoding,
+      .order_traffic = o.traffic_order,
       .job_uid = o.job_uid,
       .job_key = state.job_key};
   if (o.emulation.pace_bytes_per_second > 0) {

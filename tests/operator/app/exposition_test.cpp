@@ -19,6 +19,7 @@ JobFacts facts() {
   job->status.plan.revision = 7;
   job->status.plan.applied_revision = 6;
   job->status.plan.k = 4;
+  job->status.plan.codecs = "1-2:Int8, 3-4:BF16/Int8";
   job->status.plan.predicted_step_seconds = "1.42";
   job->status.plan.bound_percent_measured = 5;
   job->status.plan.trigger = "Retune";
@@ -59,6 +60,7 @@ TEST(JobFamilies, ShowPlanConditionAndRestarts) {
   EXPECT_EQ(find(families, "weir_job_plan_revision")->samples.at(0).value, 7);
   EXPECT_EQ(find(families, "weir_job_plan_applied_revision")->samples.at(0).value, 6);
   EXPECT_EQ(find(families, "weir_job_plan_k")->samples.at(0).value, 4);
+  EXPECT_EQ(find(families, "weir_job_compressed_links")->samples.at(0).value, 2);
   EXPECT_EQ(value_of(*find(families, "weir_job_cause_seconds"), "kind", "SlowLink"), 0.321);
   EXPECT_EQ(find(families, "weir_job_plan_predicted_step_seconds")->samples.at(0).value, 1.42);
   const auto& bound = *find(families, "weir_job_plan_bound_percent");
@@ -130,11 +132,15 @@ TEST(PlanChanges, AreThereAtZeroAndVanishWithTheJob) {
   changes.count(*job.job, "PlanRetuned");
   changes.count(*job.job, "PlanRolledBack");
   changes.count(*job.job, "Restarting");
+  for (const char* event : {"PlanCompressed", "PlanDecompressed", "CompressionReverted"}) {
+    changes.count(*job.job, event);
+  }
 
   const auto family = changes.family({job});
-  EXPECT_EQ(value_of(family, "outcome", "applied"), 1);
+  EXPECT_EQ(value_of(family, "tier", "retune"), 1);
   EXPECT_EQ(value_of(family, "outcome", "rolled_back"), 1);
-  EXPECT_EQ(family.samples.size(), 2U);
+  ASSERT_EQ(family.samples.size(), 4U);
+  EXPECT_EQ(value_of(family, "tier", "compress"), 2);
   EXPECT_TRUE(changes.family({}).samples.empty());
   EXPECT_EQ(value_of(changes.family({job}), "outcome", "applied"), 0);
 }
