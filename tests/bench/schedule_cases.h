@@ -42,6 +42,11 @@ schedule::PipelineModel model_of(const Case& one);
 // Milliseconds: of one step; with bursts of each of `steps` steps after warming up.
 std::vector<double> simulated(const Case& one, int steps);
 
+// The least and the most that an engine may take whose ops are up to 0.4 % longer and whose
+// messages are up to 0.6 ms later: where times of ops and links have a common divisor, ops and
+// messages end together, and an order that is chosen while it runs goes one way or the other.
+std::array<double, 2> simulated_range(const Case& one);
+
 // Share .25 half of the time, mean 160 ms, of one worker's sends.
 schedule::RateTrace burst_trace(int worker);
 

@@ -83,6 +83,17 @@ nanoseconds end_of(const Timeline& timeline, std::size_t stage) {
   return timeline.busy[stage] + idle.wait_forward + idle.wait_backward;
 }
 
+nanoseconds period_of(const Timeline& timeline) {
+  std::vector<std::optional<nanoseconds>> first(timeline.busy.size());
+  nanoseconds period{0};
+  for (const TimedOp& op : timeline.ops) {
+    auto& start = first[static_cast<std::size_t>(op.stage)];
+    if (!start) start = op.start;
+    period = std::max(period, op.end - *start);
+  }
+  return period;
+}
+
 std::optional<Timeline> simulate(const Schedule& schedule, int micro_batches,
                                  const PipelineModel& model) {
   if (schedule.split && schedule.dispatch == Dispatch::kStrict) {

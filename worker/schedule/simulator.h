@@ -64,6 +64,11 @@ struct Timeline {
 // The end of a stage's last op: its busy and idle time.
 std::chrono::nanoseconds end_of(const Timeline& timeline, std::size_t stage);
 
+// Time from a step to the next equal one where nothing joins the stages in between: a stage begins
+// when its own last step is done, while stages behind it may still make weight gradients. `step` if
+// backwards are whole, less if they are split. The timeline must be recorded.
+std::chrono::nanoseconds period_of(const Timeline& timeline);
+
 // Returns nothing if some op never ran because the schedule is illegal.
 std::optional<Timeline> simulate(const Schedule& schedule, int micro_batches,
                                  const PipelineModel& model);

@@ -15,6 +15,7 @@ namespace split_test {
 
 using std::chrono::nanoseconds;
 using Values = std::vector<int>;
+using Doubles = std::vector<double>;
 
 Schedule split_schedule(Values caps, Values held, Values postponed) {
   Schedule schedule;
@@ -291,6 +292,23 @@ TEST(SplitSchedule, HasStrictOrdersThatNeedNoTimes) {
   };
   EXPECT_EQ(kinds(0), "FFBWFBWBW");
   EXPECT_EQ(kinds(1), "FBFBWFBWW");
+}
+
+// Late stages make weight gradients while the first one is in the next step already.
+TEST(SplitSchedule, FollowsTheNextStepSoonerThanItEnds) {
+  constexpr int kMicroBatches = 16;
+  PipelineModel model = test::model_of(Doubles(8, 10), Doubles(8, 20), Doubles(7, 5));
+  for (StageTime& stage : model.stages) {
+    stage.backward_input = stage.backward_weights = stage.backward / 2;
+  }
+  model.record = true;
+  const auto timeline = [&](const std::string& plan) {
+    return *simulate(test::schedule_named(plan, kMicroBatches, model), kMicroBatches, model);
+  };
+  const Timeline split = timeline("hintlean+x0"), whole = timeline("hintlean");
+  EXPECT_EQ(split.step, test::units(585));
+  EXPECT_EQ(period_of(split), test::units(570));
+  EXPECT_EQ(period_of(whole), whole.step);
 }
 
 }  // namespace split_test
