@@ -145,7 +145,8 @@ bool was_in_plan(const View& view, const Slot& slot) {
 // The trainer has ended again in its pod, and its kubelet waits 10 s or longer before it starts it
 // there. A worker without a stage need not wait.
 bool goes_to_substitute(const View& view, const Slot& lost) {
-  if (lost.pod->waiting_reason != kBackOff || lost.worker_index == 0 ||
+  const bool waits = lost.pod->exit_code || lost.pod->waiting_reason == kBackOff;
+  if (!waits || ends_in_place(*lost.pod) < 2 || lost.worker_index == 0 ||
       view.spec().restart_scope != api::RestartScope::kWorker || !in_plan(view, *lost.pod)) {
     return false;
   }

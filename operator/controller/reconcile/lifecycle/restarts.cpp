@@ -217,10 +217,17 @@ void record_replacement(const View& view, Draft& draft, const Slot& slot, const 
 void record_failure(const View& view, Draft& draft, const Failure& failure,
                     const std::string& scope, Time episode_end) {
   const Verdict verdict = judge(view, failure);
-  if (ends_job(view, draft, failure, verdict)) return;
   auto& status = draft.status;
+  // Counted already, as an end after which its kubelet starts the trainer again.
+  const auto& counted_end = status.recovery.last_container_end;
+  const auto second = [](Time time) { return std::chrono::floor<std::chrono::seconds>(time); };
+  const bool in_place = failure.slot != nullptr && failure.time && counted_end &&
+                        second(*failure.time) == second(*counted_end);
+  if (!in_place) {
+    if (ends_job(view, draft, failure, verdict)) return;
+    count_restart(draft, failure, verdict);
+  }
   status.restart_streak = has_stepped(view, draft) ? 0 : status.restart_streak + 1;
-  count_restart(draft, failure, verdict);
   status.last_restart_scope = scope;
   begin_generation(draft, episode_end);
   draft.set("Ready", "False", "Restarting", failure.text);

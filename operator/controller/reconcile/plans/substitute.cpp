@@ -12,20 +12,22 @@
 namespace weir::reconcile {
 namespace {
 
+enum class Place : unsigned char { kGood, kSlow, kClosing, kGone };  // the best ones first
+
 struct Free {  // a worker without a stage
   std::string group;
   bool spare = false;
+  Place place = Place::kGood;
   const protocol::Member* member = nullptr;
 };
 
-enum class Place : unsigned char { kGood, kClosing, kGone };
-
-// A spare may be on the node whose other worker is lost.
-Place place_of(const View& view, const std::string& node) {
+// A worker without a stage may be on the node whose other worker is lost. A node that is cordoned
+// is about to be drained.
+Place place_of(const View& view, const std::string& node, bool slow) {
   const api::Node* known = node_of(view, node);
-  if (known == nullptr) return Place::kGood;
-  if (!known->ready) return Place::kGone;
-  return known->schedulable ? Place::kGood : Place::kClosing;
+  if (known != nullptr && !known->ready) return Place::kGone;
+  if (known != nullptr && !known->schedulable) return Place::kClosing;
+  return slow ? Place::kSlow : Place::kGood;
 }
 
 std::string group_of(const View& view, const std::string& pod) {
@@ -44,7 +46,6 @@ std::optional<schedule::Plan> with_substitutes(const View& view, const Draft& dr
   }
   std::set<std::string> ranked, work;  // uids
   for (const schedule::RankPlace& rank : view.plan->ranks) ranked.insert(rank.pod_uid);
-  // A worker on a slow node may be idle for that reason.
   const auto slow = facts::slow_nodes(draft.adaptation.memory.history.links);
   std::vector<Free> free;
   bool coordinator = false;
@@ -55,14 +56,14 @@ std::optional<schedule::Plan> with_substitutes(const View& view, const Draft& dr
     if (member == members.end()) continue;
     work.insert(member->pod_uid);
     coordinator = coordinator || slot.worker_index == 0;
-    if (!ranked.contains(member->pod_uid) && !slow.contains(member->node)) {
-      free.push_back({slot.group, slot.spare, &*member});
-    }
+    if (ranked.contains(member->pod_uid)) continue;
+    // A worker on a slow node may be idle for that reason; a spare is there for any other.
+    const bool on_slow = slow.contains(member->node);
+    const Place place = place_of(view, member->node, on_slow);
+    if (place == Place::kGone || (on_slow && !slot.spare)) continue;
+    free.push_back({slot.group, slot.spare, place, &*member});
   }
-  std::erase_if(free,
-                [&](const Free& one) { return place_of(view, one.member->node) == Place::kGone; });
-  std::ranges::stable_sort(free, {},
-                           [&](const Free& one) { return place_of(view, one.member->node); });
+  std::ranges::stable_sort(free, {}, &Free::place);
   if (!coordinator) return std::nullopt;  // nobody would take up the plan
   schedule::Plan plan = *view.plan;
   for (schedule::RankPlace& rank : plan.ranks) {

@@ -185,10 +185,28 @@ void end_twice_in_place(World& world, const std::string& name) {
   pod.container_restarts = 1;
   world.settle();
   let_time_pass(world, 60);
-  pod.last_end->time = world.now;
-  pod.waiting_reason = "CrashLoopBackOff";
-  pod.started = pod.ready = false;
+  pod.exit_code = 137;
+  pod.ended = world.now;
+  pod.ready = false;
   world.settle();
+}
+
+// A spare that comes while the kubelet waits: the end has been counted.
+TEST(Spares, ThatComeLaterCountNothingTwice) {
+  World world = two_and_a_spare();
+  world.nodes.emplace_back();
+  world.nodes.back().meta.name = "new";
+  world.nodes.back().kubelet_minor = 35;
+  world.job.spec.worker_groups[0].spares = 0;
+  world.run();
+  world.steps(3, 1.2);
+  end_twice_in_place(world, "job-gpu-1");
+  world.job.spec.worker_groups[0].spares = 1;
+  world.settle();
+  new_pods_register(world);
+  EXPECT_THAT(ranks_of(*world.plan()), UnorderedElementsAre("job-gpu-0", kSpare));
+  EXPECT_EQ(world.job.status.restarts, 2);
+  EXPECT_EQ(world.job.status.restart_budget_used, 2);
 }
 
 TEST(Spares, GoFirstWhereAKubeletWaitsBeforeItRestartsATrainer) {
@@ -252,6 +270,41 @@ TEST(Spares, TheDrainedNodeOfAWorkerIsNoPlaceForItsStage) {
   away.fail("job-gpu-1", 137);
   away.settle();
   EXPECT_EQ(away.job.status.plan.revision, 1) << "the spare is not there either";
+}
+
+// No link to the node of the pod carries what it usually does.
+void slow_links(World& world, const std::string& pod) {
+  const std::string slow = world.pod(pod).node, other = world.pod("job-gpu-0").node;
+  world.adaptation.memory.history.links = {{slow, other, 1e6, 1e9, world.now},
+                                           {other, slow, 1e6, 1e9, world.now},
+                                           {other, "elsewhere", 1e9, 1e9, world.now},
+                                           {"elsewhere", other, 1e9, 1e9, world.now}};
+}
+
+TEST(Spares, OnANodeWithSlowLinksIsBetterThanNone) {
+  World world = with_spare();
+  slow_links(world, kSpare);
+  world.fail("job-gpu-1", 137);
+  world.settle();
+  EXPECT_THAT(ranks_of(*world.plan()), UnorderedElementsAre("job-gpu-0", kSpare));
+
+  World two = with_spare([](api::JobSpec& spec) { spec.worker_groups[0].spares = 2; });
+  slow_links(two, kSpare);
+  two.fail("job-gpu-1", 137);
+  two.settle();
+  EXPECT_THAT(ranks_of(*two.plan()), UnorderedElementsAre("job-gpu-0", "job-gpu-s1"));
+
+  World idle = two_and_a_spare([](api::JobSpec& spec) {
+    spec.worker_groups[0].count = 3;
+    spec.worker_groups[0].spares = 0;
+  });
+  idle.run();
+  idle.steps(3, 1.2);
+  ASSERT_THAT(idle.plan()->idle, ElementsAre("job-gpu-2"));
+  slow_links(idle, "job-gpu-2");
+  idle.fail("job-gpu-1", 137);
+  idle.settle();
+  EXPECT_EQ(idle.job.status.plan.revision, 1) << "it may be idle for that reason";
 }
 
 TEST(Spares, GoWhenFewerAreWanted) {
