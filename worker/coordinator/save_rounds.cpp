@@ -156,10 +156,9 @@ void SaveRounds::serve_leaving_ranks(const Training& training, const Members& me
     const bool wants = member.connected() && member.leaving && !member.finished &&
                        !served_.contains(member.session);
     if (!wants || (round_ && round_->leaving.contains(member.session))) continue;
-    // The open round is of a step that the rank has passed, or has saved and does not wait at, or
-    // is about to end: the rank waits for the next round.
-    const bool passed = round_ && round_->step <= member.step && round_->step < total_steps_;
-    if (round_ && (round_->committing || passed)) continue;
+    // The open round is of a step that the rank has passed, or is about to end: the rank waits for
+    // the next round.
+    if (round_ && (round_->committing || round_->step < member.step)) continue;
     const std::int64_t soonest = std::min(highest + ahead_, total_steps_);
     if (!round_ || round_->step > soonest) open(soonest, training, members, now, effects);
     round_->leaving.insert(member.session);

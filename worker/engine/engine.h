@@ -113,9 +113,6 @@ class Engine {
   void on_saved(const protocol::Saved& saved);
   void save_if_due();
   bool leave_is_over() const;  // leave_saved(): saved, failed or overdue
-  // The first step of which a save may be ordered now: a rank that leaves must stop there, and it
-  // cannot in a step that it has begun.
-  std::int64_t next_boundary() const;
   std::optional<Ending> end_of_leave() const;
   bool holds() const;  // true if the next step must not begin before a save is done
   std::optional<Ending> hold(const std::stop_token& stop);

@@ -36,18 +36,13 @@ void Engine::settle_leave() {
   if (!copied) leave_at_.store(leave_saved_at_.exchange(0));
 }
 
-std::int64_t Engine::next_boundary() const {
-  return in_step_ && leave_saved_at_.load() != 0 ? step_ + 1 : step_;
-}
-
 // Parameters change at the very end of a step, so while step N runs they are still the state after
 // N steps.
 void Engine::on_save(const protocol::Save& order) {
   if (order.snapshot) return on_save_of_snapshot(order);
   const bool possible = generation_ && generation_->trains() && parts_.save;
-  const std::int64_t at = next_boundary();
-  if (!possible || at > order.step) {
-    mailbox_.tell(protocol::Saved{.step = order.step, .late = true, .at = at});
+  if (!possible || step_ > order.step) {
+    mailbox_.tell(protocol::Saved{.step = order.step, .late = true, .at = step_});
     return;
   }
   saving_.ordered = order.step;

@@ -57,7 +57,9 @@ void Engine::on_save_of_snapshot(const protocol::Save& order) {
     return mailbox_.tell(answer);
   }
   if (order.copy) return copy_snapshot(order);
-  const std::int64_t at = next_boundary();
+  // A rank that leaves cannot stop in a step that it has begun.
+  const bool begun = in_step_ && leave_saved_at_.load() != 0;
+  const std::int64_t at = begun ? step_ + 1 : step_;
   if (!generation_ || !generation_->trains() || at > order.step) {
     answer.late = true;
     answer.at = at;

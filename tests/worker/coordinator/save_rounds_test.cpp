@@ -246,27 +246,6 @@ TEST(SaveRounds, DoNotLetARankLeaveWithASaveOfStepsLongAgo) {
   EXPECT_EQ(rounds.ordered(), Steps{26});
 }
 
-// It has saved that step before it wanted to leave, and does not wait at it.
-TEST(SaveRounds, DoNotLetARankLeaveWithASaveOfTheStepThatItIsIn) {
-  Rounds rounds;
-  ASSERT_EQ(rounds.ordered(), Steps{10});
-  rounds.stand_at(10);
-  rounds.leave(1);
-  EXPECT_EQ(rounds.ordered(), Steps{});
-  rounds.complete(10);
-  EXPECT_FALSE(rounds.told(1).back().leave);
-  EXPECT_EQ(rounds.ordered(), Steps{11});
-  rounds.complete(11);
-  EXPECT_TRUE(rounds.told(1).back().leave);
-
-  Rounds last({.period = 1h});
-  last.stand_at(kTotal);
-  ASSERT_EQ(last.ordered(), Steps{kTotal});
-  last.leave(1);
-  last.complete(kTotal);
-  EXPECT_TRUE(last.told(1).back().leave) << "no step follows";
-}
-
 TEST(SaveRounds, LetARankLeaveThatIsToldOfAnotherStepBecauseOneWasTooLate) {
   Rounds rounds({.period = 1h});
   rounds.stand_at(40);

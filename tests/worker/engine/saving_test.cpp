@@ -1,20 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoints as the engine sees them: copies of the ordered step, ranks that wait for a save, a
 // stage that is filled from one.
-#include <atomic>
 #include <chrono>
-#include <functional>
-#include <memory>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/worker/engine/group.h"
-#include "worker/emulate/stage_around.h"
 
 namespace weir::engine::test {
 namespace saving_test {
@@ -113,57 +108,6 @@ TEST(Saving, KeepsARankThatLeavesUntilItsCheckpointIsComplete) {
   EXPECT_THAT(group.finish(), Each(Exit::kTerminated));
   EXPECT_EQ(group.records(0).size(), static_cast<std::size_t>(far) + 3);
   EXPECT_EQ(group.records(1).size(), static_cast<std::size_t>(far) + 3);
-}
-
-// Calls `act` once, in a forward, when it is armed.
-class InAStep final : public emulate::StageAround {
- public:
-  struct Trap {
-    std::atomic<bool> armed{false};
-    std::function<void()> act;
-  };
-  InAStep(std::unique_ptr<stage::Stage> inner, Trap& trap)
-      : StageAround(std::move(inner)), trap_(trap) {}
-
-  Result<device::Buffer> forward(int micro_batch, const device::Buffer& input,
-                                 const stage::Tokens& tokens) override {
-    if (trap_.armed.exchange(false)) trap_.act();
-    return inner().forward(micro_batch, input, tokens);
-  }
-
- private:
-  Trap& trap_;
-};
-
-TEST(Saving, OfAStepThatALeavingRankHasBegunComesTooLate) {
-  Saves saves;
-  InAStep::Trap trap;
-  Group group("mlp", 1, kEndless, 0, &saves, nullptr, nullptr, Group::On::kHost, {},
-              [&](std::unique_ptr<stage::Stage> inner, int) -> std::unique_ptr<stage::Stage> {
-                return std::make_unique<InAStep>(std::move(inner), trap);
-              });
-  ASSERT_EQ(group.start(plan_in(group, 1)), "");
-  ASSERT_TRUE(group.reaches(0, 5));
-  std::atomic<std::int64_t> begun{-1};
-  trap.act = [&] {
-    group.engine(0).leave_saved(kPatience);
-    const std::int64_t step = group.engine(0).statistics().step;
-    order(group, 1, step);
-    begun = step;
-  };
-  trap.armed = true;
-  ASSERT_TRUE(eventually([&] { return begun >= 0; }));
-
-  ASSERT_TRUE(eventually([&] { return !saves.notes().empty(); }))
-      << "it could not stop at that step, and would do more that are lost";
-  EXPECT_EQ(saves.notes().front(), "late " + std::to_string(begun) + ", beyond");
-  EXPECT_EQ(saves.copies(begun), 0);
-  const std::int64_t later = begun + 50;
-  order(group, 1, later);
-  ASSERT_TRUE(eventually([&] { return saves.copies(later) == 1; }));
-  tell(group, 1, later, "", true);
-  EXPECT_THAT(group.finish(), Each(Exit::kTerminated));
-  EXPECT_EQ(group.records(0).size(), static_cast<std::size_t>(later)) << "none after the save";
 }
 
 TEST(Saving, DoesNotKeepARankBeyondItsGraceOrWithoutAStage) {
