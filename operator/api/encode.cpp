@@ -97,15 +97,20 @@ std::string encode_plan_config_map(const PipelineJob& job, std::int64_t revision
 }
 
 std::string encode_trace_config_map(const PipelineJob& job, const TracePart& trace) {
-  json metadata = owned_metadata(job, trace_config_map(job.meta.name, trace.part));
+  json metadata = owned_metadata(job, trace.config_map(job.meta.name));
   metadata["labels"] = {{kReportOf, job.meta.name}};
   metadata["annotations"] = {
       {kTrace, trace.id},
       {kTracePart, std::to_string(trace.part + 1) + "/" + std::to_string(trace.parts)}};
-  return dump_json({{"apiVersion", "v1"},
-                    {"kind", "ConfigMap"},
-                    {"metadata", std::move(metadata)},
-                    {"binaryData", {{kTraceKey, to_base64(trace.octets)}}}});
+  json map = {{"apiVersion", "v1"},
+              {"kind", "ConfigMap"},
+              {"metadata", std::move(metadata)},
+              {"binaryData", {{kTraceKey, to_base64(trace.octets)}}}};
+  if (trace.flight) {
+    map["data"] = {{kFlightWhyKey, trace.flight->why},
+                   {kFlightTimeKey, to_rfc3339(trace.flight->time)}};
+  }
+  return dump_json(std::move(map));
 }
 
 std::string encode_event(const PipelineJob& job, const Event& event, const std::string& name,

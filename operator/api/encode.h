@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,11 +59,20 @@ std::string encode_control_config_map(const PipelineJob& job, const std::string&
                                       const std::string& ca_bundle_pem);
 std::string encode_plan_config_map(const PipelineJob& job, std::int64_t revision,
                                    const std::string& plan_json);  // immutable
+// A dump of the flight recorders: why it was made, in one line, and when.
+struct FlightNote {
+  std::string why;
+  Time time{};
+};
 // A part of the records of some steps, for server-side apply.
 struct TracePart {
   std::string id;  // of the user's request
   int part = 0, parts = 1;
   std::string octets;
+  std::optional<FlightNote> flight = {};  // they are a dump, not what a user has asked for
+  std::string config_map(const std::string& job) const {
+    return flight ? flight_config_map(job) : trace_config_map(job, part);
+  }
 };
 std::string encode_trace_config_map(const PipelineJob& job, const TracePart& trace);
 

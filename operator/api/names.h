@@ -33,6 +33,7 @@ inline constexpr auto kTracePart = "weir.dev/trace-part";
 // Label of ConfigMaps that tell of a job. They lack kJobName, by which the operator watches.
 inline constexpr auto kReportOf = "weir.dev/report-of";
 inline constexpr auto kTraceKey = "records";  // in ConfigMaps of traces, binary
+inline constexpr auto kFlightWhyKey = "why", kFlightTimeKey = "time";  // in that of a dump
 
 inline constexpr auto kPlanGate = "weir.dev/plan";  // scheduling gate of pinned pods
 
@@ -52,6 +53,9 @@ inline std::string plan_config_map(const std::string& job, std::int64_t revision
 
 inline std::string trace_config_map(const std::string& job, int part) {  // from 0
   return job + "-trace-" + std::to_string(part);
+}
+inline std::string flight_config_map(const std::string& job) {
+  return job + "-flight";
 }
 // Value of annotation kTrace. id: [a-z0-9-]{1,40}.
 inline std::string trace_request(const std::string& id, int steps) {

@@ -87,7 +87,10 @@ Status serve_control(RunState& state) {
     metrics.counter("weir_token_reviews_total", "TokenReviews by result.", {{"result", result}});
   }
   state.traces = std::make_unique<control_server::TraceMaps>(
-      *state.client, state.clock, [&state] { return state.elector->may_write(); });
+      *state.client, state.clock, [&state] { return state.elector->may_write(); },
+      [&state](const api::PipelineJob& job, const api::Event& event) {
+        state.events->emit(std::make_shared<api::PipelineJob>(job), event);
+      });
   parts.keep_trace = [&state](const api::PipelineJob& job, const api::TracePart& part) {
     return state.traces->keep(job, part);
   };

@@ -91,6 +91,7 @@ class Run {
   int trace() {
     JobView job;
     if (!read(job)) return kRefused;
+    if (options_.flight) return flight(job);
     if (job.report.step < kFewestSteps) {
       return fail(options_.job + ": too few steps have been completed yet (kubectl weir why " +
                   options_.job + ")");
@@ -134,6 +135,24 @@ class Run {
     return 0;
   }
 
+  int flight(const JobView& job) const {
+    const auto answer =
+        session_.client.get(kube::config_maps(), ns_, api::flight_config_map(options_.job));
+    if (!answer && answer.error().http_status != 404) {
+      return fail(refusal_text(answer.error(), attempt("get", "configmaps", "view", ns_)));
+    }
+    const auto dump = answer ? read_trace_part(*answer) : Result<TracePart>(invalid(""));
+    if (!dump || dump->owner_uid != job.uid) {
+      return fail(options_.job +
+                  ": no dump of its flight recorders is kept: one is made when a step is slow, "
+                  "none comes any more, or a rank is lost");
+    }
+    std::string text = options_.job + ": ";
+    if (dump->time) text += age_text(session_.now - *dump->time) + " ago: ";
+    for (const std::string& line : paragraph("", text + dump->why)) print({line});
+    const Status written = write_job_trace(dump->octets, options_, session_.out);
+    return written ? 0 : fail(written.error().message);
+  }
   static std::string annotation(const json& value) {
     return json{{"metadata", {{"annotations", {{api::kTrace, value}}}}}}.dump();
   }

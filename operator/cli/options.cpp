@@ -67,7 +67,12 @@ void add_own(CLI::App& to, Command command, Options& options) {
     auto* const steps = to.add_option("--steps", options.steps, "how many of its newest steps")
                             ->capture_default_str()
                             ->transform(whole_in(1, protocol::kMostTraceSteps));
-    to.add_option("--from", options.from, "files of workers, instead of a job")->excludes(steps);
+    auto* const flight = to.add_flag("--flight", options.flight,
+                                     "the newest dump: of a slow step, a stall, or a lost rank")
+                             ->excludes(steps);
+    to.add_option("--from", options.from, "files of workers, instead of a job")
+        ->excludes(steps)
+        ->excludes(flight);
     to.add_option("-o,--output", options.output, "file that gets the trace")->capture_default_str();
     add_where(to, options);
     return;

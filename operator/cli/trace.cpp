@@ -17,6 +17,7 @@
 #include "worker/base/digest.h"
 #include "worker/base/file_error.h"
 #include "worker/base/numbers.h"
+#include "worker/base/time_text.h"
 #include "worker/protocol/messages.h"
 #include "worker/timeline/chrome_trace.h"
 #include "worker/timeline/codec.h"
@@ -97,10 +98,14 @@ Result<TracePart> read_trace_part(std::string_view text) {
                                  protocol::kMaxTraceParts);
   auto octets = from_base64(text_at((std::string("/binaryData/") + api::kTraceKey).c_str()));
   if (!part || !parts || !octets) return invalid("it holds no part of a trace");
-  return TracePart{.id = annotation(api::kTrace),
-                   .part = static_cast<int>(*part),
-                   .parts = static_cast<int>(*parts),
-                   .octets = *std::move(octets)};
+  return TracePart{
+      .id = annotation(api::kTrace),
+      .part = static_cast<int>(*part),
+      .parts = static_cast<int>(*parts),
+      .octets = *std::move(octets),
+      .owner_uid = text_at("/metadata/ownerReferences/0/uid"),
+      .why = text_at((std::string("/data/") + api::kFlightWhyKey).c_str()),
+      .time = parse_rfc3339(text_at((std::string("/data/") + api::kFlightTimeKey).c_str()))};
 }
 
 Status write_job_trace(std::string_view octets, const Options& options, std::ostream& out) {

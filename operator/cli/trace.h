@@ -3,11 +3,13 @@
 // sent.
 #pragma once
 
+#include <optional>
 #include <ostream>
 #include <string>
 #include <string_view>
 
 #include "operator/cli/options.h"
+#include "worker/base/clock.h"
 #include "worker/base/result.h"
 
 namespace weir::cli {
@@ -17,6 +19,9 @@ struct TracePart {
   std::string id;  // of the request that it answers
   int part = 1, parts = 1;
   std::string octets;
+  std::string owner_uid;           // of the job
+  std::string why;                 // of a dump, in one line; else empty
+  std::optional<SystemTime> time;  // of a dump
 };
 // kInvalid: the ConfigMap holds no such part.
 Result<TracePart> read_trace_part(std::string_view json);

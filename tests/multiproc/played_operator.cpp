@@ -40,6 +40,11 @@ std::optional<std::string> PlayedOperator::trace(const std::string& id) const {
   return whole;
 }
 
+std::optional<protocol::FlightDump> PlayedOperator::flight() const {
+  const std::lock_guard lock(mutex_);
+  return flight_;
+}
+
 void PlayedOperator::make_plan(const std::vector<protocol::Member>& members) {
   const auto ranks = static_cast<std::size_t>(plan_.stage_count() * plan_.replica_count());
   if (planned_ || members.size() < ranks) return;
@@ -81,6 +86,10 @@ http::Response PlayedOperator::answer(const http::Request& request) {
   }
   if (call != "trace") return http::plain_text(404, "no such path");
   const std::string id = http::query_value(request.path, "id");
+  if (http::query_value(request.path, "kind") == "flight") {
+    flight_ = {.id = id, .why = http::query_value(request.path, "why"), .octets = request.body};
+    return http::plain_text(202, "accepted");
+  }
   if (id != std::exchange(id_, id)) octets_.clear();
   parts_ = std::stoul(http::query_value(request.path, "parts"));
   octets_.push_back(request.body);

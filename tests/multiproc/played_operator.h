@@ -25,6 +25,8 @@ class PlayedOperator {
   void want_trace(const protocol::TraceWanted& wanted, std::int64_t from_step);
   // The parts of a trace that came as POST /trace with this id, joined; nothing until all are here.
   std::optional<std::string> trace(const std::string& id) const;
+  // The newest dump that came.
+  std::optional<protocol::FlightDump> flight() const;
 
  private:
   http::Response answer(const http::Request& request);
@@ -35,6 +37,7 @@ class PlayedOperator {
   bool planned_ = false;
   std::int64_t from_step_ = 0;
   std::optional<protocol::TraceWanted> wanted_;
+  std::optional<protocol::FlightDump> flight_;
   std::string id_;
   std::size_t parts_ = 1;
   std::vector<std::string> octets_;

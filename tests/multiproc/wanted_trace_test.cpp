@@ -2,6 +2,7 @@
 // Steps that a user wants to see, from the answer to a report to the octets of all ranks.
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <functional>
 #include <map>
 #include <memory>
@@ -80,6 +81,7 @@ class OperatedJob {
     }
   }
   std::string errors() const { return workers_[0]->errors(); }
+  void kill(std::size_t worker) const { workers_[worker]->signal(SIGKILL); }
 
  private:
   TempDir folder_;
@@ -113,6 +115,24 @@ TEST(WantedTrace, HoldsAllOpsOfTheNewestStepsOfAllRanks) {
   EXPECT_THAT(trace.errors, IsEmpty());
   EXPECT_EQ(trace.count("send"), 3 * kReplicas * (kStages - 1) * 4 * 2);
   EXPECT_EQ(trace.arrows.size(), static_cast<std::size_t>(trace.count("send")));
+}
+
+TEST(WantedTrace, ADumpComesByItselfWhenARankIsLost) {
+  PlayedOperator by(plan());
+  by.want_trace({.id = "5f3a", .steps = 1}, 8);
+  const OperatedJob job(by);
+  ASSERT_TRUE(eventually([&] { return by.trace("5f3a").has_value(); })) << job.errors();
+
+  job.kill(1);
+  ASSERT_TRUE(eventually([&] { return by.flight().has_value(); })) << job.errors();
+
+  const protocol::FlightDump dump = *by.flight();
+  EXPECT_THAT(dump.id, testing::StartsWith("flight-"));
+  EXPECT_THAT(dump.why, testing::ContainsRegex("is lost after step [0-9]+$|^step [0-9]+ took "));
+  const auto records = timeline::decode(dump.octets);
+  ASSERT_TRUE(records) << records.error().message;
+  EXPECT_GE(records->size(), 3U);
+  EXPECT_THAT(check_trace(timeline::chrome_trace(*records)).errors, IsEmpty());
 }
 
 }  // namespace wanted_trace_test

@@ -11,6 +11,7 @@
 
 #include "worker/base/clock.h"
 #include "worker/base/log.h"
+#include "worker/base/utf8.h"
 #include "worker/control/link.h"
 #include "worker/coordinator/members.h"
 #include "worker/coordinator/observer.h"
@@ -21,6 +22,7 @@
 #include "worker/coordinator/startup.h"
 #include "worker/coordinator/sync_rounds.h"
 #include "worker/protocol/codec.h"
+#include "worker/timeline/codec.h"
 
 namespace weir::coordinator {
 namespace {
@@ -375,6 +377,10 @@ class JobCoordinator final : public Coordinator {
       log_warn(kComponent, "flight recorders",
                {{"why", dump.text}, {"step", dump.step}, {"bytes", dump.octets.size()}});
       if (options_.on_dump && !dump.octets.empty()) options_.on_dump(dump.step, dump.octets);
+      if (!dump.for_users) continue;
+      source_->post_flight({.id = "flight-" + std::to_string(dump.step),
+                            .why = one_line(dump.text, protocol::kMostWhyBytes),
+                            .octets = timeline::cut_to(dump.octets, protocol::kMaxTracePartBytes)});
     }
   }
 

@@ -42,6 +42,8 @@ class PlanSource {
     static_cast<void>(id);
     static_cast<void>(octets);
   }
+  // A dump of the flight recorders, and why it was made: for users, beside traces. Likewise.
+  virtual void post_flight(const protocol::FlightDump& dump) { static_cast<void>(dump); }
   virtual void have(std::uint32_t revision) = 0;  // highest revision that the coordinator knows
   // True if the source has lately had an answer from the operator. Any thread.
   virtual bool in_touch() const { return false; }

@@ -146,9 +146,13 @@ Observer::Effects Observer::tick(const Members& members, SteadyTime now) {
                                 .answers = gathered.answers});
       continue;
     }
+    const bool soon = last_for_users_ && now - *last_for_users_ < kPauseForUsers;
+    const bool for_users = !gathered.octets.empty() && (!soon || why.mapped().stalled);
+    if (for_users) last_for_users_ = now;
     effects.dumps.push_back({.step = why.mapped().step,
                              .text = told(why.mapped(), gathered.octets),
-                             .octets = std::move(gathered.octets)});
+                             .octets = std::move(gathered.octets),
+                             .for_users = for_users});
   }
   return effects;
 }

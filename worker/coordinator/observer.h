@@ -32,6 +32,7 @@ class Observer {
     std::int64_t step = 0;  // completed by all ranks
     std::string text;       // one line
     std::string octets;     // records (worker/timeline/codec.h)
+    bool for_users = true;  // not so soon after the one before
   };
   struct Effects {
     Outgoing send;
@@ -58,6 +59,8 @@ class Observer {
 
   static constexpr std::chrono::seconds kLeastStall{30}, kPauseOfLosses{30};
   static constexpr std::chrono::minutes kPauseOfSlowSteps{10};
+  // Of dumps for users. One of a stall is always for them.
+  static constexpr std::chrono::minutes kPauseForUsers{10};
 
  private:
   struct Slow {
@@ -92,7 +95,7 @@ class Observer {
   std::optional<schedule::Plan> broken_;  // the plan that trained last, while none does
   std::optional<SteadyTime> stands_;      // the last STATUS of any generation
   std::optional<Slow> slow_;              // its dump waits for the step behind it
-  std::optional<SteadyTime> last_slow_, last_loss_;
+  std::optional<SteadyTime> last_slow_, last_loss_, last_for_users_;
   std::map<std::string, Asked> asked_;  // by id
   int dumps_ = 0;
 };

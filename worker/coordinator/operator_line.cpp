@@ -93,6 +93,13 @@ class OperatorSource final : public PlanSource {
     trace_ = Trace{.id = std::move(id), .octets = std::move(octets)};
     wake_.try_push({});
   }
+  void post_flight(const protocol::FlightDump& dump) override {
+    const std::lock_guard lock(outbox_mutex_);
+    flight_ = Trace{.id = dump.id,
+                    .more = "&kind=flight&why=" + http::percent_encoded(dump.why),
+                    .octets = dump.octets};
+    wake_.try_push({});
+  }
   void have(std::uint32_t revision) override {
     const std::lock_guard lock(outbox_mutex_);
     have_ = std::max(have_, revision);
@@ -115,6 +122,14 @@ class OperatorSource final : public PlanSource {
   }
 
  private:
+  struct Trace {
+    std::string id;
+    std::string more = {};  // of the query
+    std::string octets;
+    std::size_t part = 0;  // the next one to be sent
+    int tries = 0;         // of this part
+  };
+
   // ---- plans ----
   void run_poll(const std::stop_token& stop) {
     BackOff back_off(jitter_seed("poll"));
@@ -212,13 +227,16 @@ class OperatorSource final : public PlanSource {
     callbacks_.on_trace_wanted(*answer->trace);
   }
 
-  // Sends one part of the trace that waits, if one does. Nobody waits for it long, so it is given
-  // up after a few tries.
+  // Sends one part of the trace that waits, if one does, or of a dump. Nobody waits for them long,
+  // so they are given up after a few tries.
   bool send_trace(const std::stop_token& stop) {
+    return send_part(trace_, stop) || send_part(flight_, stop);
+  }
+  bool send_part(std::optional<Trace>& waiting, const std::stop_token& stop) {
     std::optional<Trace> trace;
     {
       const std::lock_guard lock(outbox_mutex_);
-      trace.swap(trace_);
+      trace.swap(waiting);
     }
     if (!trace) return false;
     const std::size_t size = trace->octets.size();
@@ -227,7 +245,7 @@ class OperatorSource final : public PlanSource {
     const auto outcome = post_api_.send(
         http::Method::kPost,
         "trace?id=" + http::percent_encoded(trace->id) + "&part=" + std::to_string(trace->part) +
-            "&parts=" + std::to_string(parts),
+            "&parts=" + std::to_string(parts) + trace->more,
         trace->octets.substr(trace->part * protocol::kMaxTracePartBytes,
                              protocol::kMaxTracePartBytes),
         kAnswerTime, stop);
@@ -242,7 +260,7 @@ class OperatorSource final : public PlanSource {
       clock_.sleep_until(clock_.now() + outcome.retry_after.value_or(kTracePause), stop);
     }
     const std::lock_guard lock(outbox_mutex_);
-    if (trace->part < parts && !trace_) trace_ = std::move(trace);
+    if (trace->part < parts && !waiting) waiting = std::move(trace);
     return true;
   }
 
@@ -303,12 +321,7 @@ class OperatorSource final : public PlanSource {
   mutable std::mutex outbox_mutex_;
   std::optional<protocol::Register> register_;
   std::optional<protocol::Report> report_;
-  struct Trace {
-    std::string id, octets;
-    std::size_t part = 0;  // the next one to be sent
-    int tries = 0;         // of this part
-  };
-  std::optional<Trace> trace_;
+  std::optional<Trace> trace_, flight_;
   std::uint32_t have_ = 0;
   // Time of the last answer to a poll, ns of the steady clock; 0 = none yet.
   std::atomic<std::int64_t> last_answer_{0};

@@ -201,6 +201,13 @@ struct ReportAnswer {
 inline constexpr std::size_t kMaxTracePartBytes = std::size_t{900} * 1024;
 inline constexpr int kMaxTraceParts = 4;
 inline constexpr int kMostTraceSteps = 1000;
+// Records of the ranks that the coordinator has read by itself. One part.
+struct FlightDump {
+  std::string id;   // [a-z0-9-]{1,40}
+  std::string why;  // one line, at most kMostWhyBytes
+  std::string octets;
+};
+inline constexpr std::size_t kMostWhyBytes = 512;
 
 // ---- port 7070: frames between a rank and the coordinator ----
 // How a step ended, for all ranks of its replica (worker/engine/verdict.h). A number that is not

@@ -216,4 +216,16 @@ Result<std::vector<RankRecord>> decode(std::string_view octets) {
   return records;
 }
 
+std::string cut_to(std::string_view octets, std::size_t bytes) {
+  if (octets.size() <= bytes) return std::string(octets);
+  auto records = decode(octets);
+  if (!records) return "";
+  std::string cut;
+  for (RankRecord& record : *records) {
+    keep_newest(record, bytes / records->size());
+    if (!record.events.empty()) cut += encode(record);
+  }
+  return cut;
+}
+
 }  // namespace weir::timeline

@@ -27,6 +27,10 @@ std::string encode(const RankRecord& record);
 // so many bytes. Without room for one event none is left.
 void keep_newest(RankRecord& record, std::size_t bytes);
 
+// The same records in at most about so many bytes: each leaves out its oldest steps, so that all
+// have as much room. Octets that cannot be read: none.
+std::string cut_to(std::string_view octets, std::size_t bytes);
+
 // At least one record. kInvalid: "byte N: ...", the first place that is not as above.
 Result<std::vector<RankRecord>> decode(std::string_view octets);
 

@@ -176,7 +176,12 @@ def test_why_names_the_rank_that_all_others_wait_for(namespace):
     step = lab.reported_step(namespace, "gpt")
     lab.wait_until("steps come again", lambda: lab.reported_step(namespace, "gpt") > step, 60)
     check(lab.job(namespace, "gpt")["status"].get("restarts", 0) == 0, "a worker that came back was made again")
-    print(why, flush=True)
+    file = FOLDER / "flight.json"   # a viewer gets what the others did then; two dumps are told of: of a stall, of the loss
+    told = has(weir("view", "trace", "gpt", "--flight", "-o", file), "gpt: ", " ago: ", " of 4 ranks")
+    check(any(reason in told for reason in ("no step for ", "is lost after step ", " took ")), told)
+    check(any(event["ph"] == "X" for event in json.loads(file.read_text())["traceEvents"]), told)
+    check(lab.events(namespace, "FlightRecorded", "gpt"), "no event FlightRecorded")
+    print(why, told, sep="\n", flush=True)
     return f"named after {took:.0f} s"
 
 

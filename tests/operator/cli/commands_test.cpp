@@ -169,6 +169,40 @@ TEST_F(Commands, TraceAsksByAnAnnotationAndJoinsTheParts) {
   EXPECT_EQ(checked.count("forward"), 2);
 }
 
+TEST_F(Commands, TraceShowsTheNewestDumpWithItsReason) {
+  const Options flight{.command = Command::kTrace, .flight = true, .output = trace_};
+  EXPECT_EQ(run(flight), 1);
+  EXPECT_EQ(err_.str(),
+            "kubectl weir: gpt: no dump of its flight recorders is kept: one is made when a step "
+            "is slow, none comes any more, or a rank is lost\n");
+  const auto records = timeline::test::two_stages();
+  const std::string path = "/api/v1/namespaces/demo/configmaps/gpt-flight";
+  json map = {{"metadata",
+               {{"name", "gpt-flight"},
+                {"ownerReferences", {{{"uid", "of an earlier job"}}}},
+                {"annotations", {{"weir.dev/trace", "flight-9"}, {"weir.dev/trace-part", "1/1"}}}}},
+              {"data",
+               {{"why", "step 9 took 2 s \x1b[2J(median 1 s)"},
+                {"time", to_rfc3339(kNow - std::chrono::minutes(5))}}},
+              {"binaryData", {{"records", to_base64(encode(records[0]) + encode(records[1]))}}}};
+  server_.put(path, map.dump());
+  EXPECT_EQ(run(flight), 1) << "it is not of this job";
+  map["metadata"]["ownerReferences"][0]["uid"] = "u-1";
+  server_.put(path, map.dump());
+
+  EXPECT_EQ(run(flight), 0) << err_.str();
+
+  EXPECT_EQ(out_.str(),
+            "gpt: 5 min ago: step 9 took 2 s [2J(median 1 s)\ndemo/gpt: step 8 of 2 of "
+            "2 ranks\n" +
+                trace_ + ": open it in https://ui.perfetto.dev\n");
+  EXPECT_EQ(server_.count("PATCH"), 0);
+  refuse("configmaps", 403, "forbidden");
+  EXPECT_EQ(run(flight), 1);
+  EXPECT_EQ(err_.str(),
+            "kubectl weir: trace needs \"get configmaps\" in namespace demo: ask for role view\n");
+}
+
 TEST_F(Commands, TraceSaysInOneLineWhyThereIsNone) {
   EXPECT_EQ(trace(), 1);
   EXPECT_EQ(err_.str(), "kubectl weir: gpt: no trace in 60 s: the last report came 68 s ago\n");

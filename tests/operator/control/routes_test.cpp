@@ -18,7 +18,11 @@ namespace weir::control_server {
 namespace routes_test {
 
 using http::Method;
+using testing::AnyOf;
+using testing::EndsWith;
 using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
 
 const std::string kBase = "/v1/namespaces/team-a/pipelinejobs/gpt/";
 
@@ -261,6 +265,22 @@ TEST_F(RoutesTest, OnlyTheCoordinatorPostsPartsOfATraceAndOnlyToTheLeader) {
   leading_ = false;
   EXPECT_EQ(post(path, "octets").status, 307);
   EXPECT_EQ(traces_.size(), 1U);
+}
+
+TEST_F(RoutesTest, TheCoordinatorPostsADumpWithItsReason) {
+  const std::string dump = "trace?id=flight-9&part=0&parts=1&kind=flight&why=";
+  EXPECT_EQ(post(dump + "step%209%1B%0A%3A%20slow", "octets").status, 202);
+  ASSERT_EQ(traces_.size(), 1U);
+  ASSERT_TRUE(traces_[0].flight);
+  EXPECT_THAT(traces_[0].flight->why, StartsWith("step 9"));
+  EXPECT_THAT(traces_[0].flight->why, EndsWith(": slow"));
+  EXPECT_THAT(traces_[0].flight->why, Not(AnyOf(HasSubstr("\n"), HasSubstr("\x1b"))));
+  EXPECT_EQ(traces_[0].config_map("gpt"), "gpt-flight");
+
+  EXPECT_EQ(post(dump + std::string(2000, 'x'), "octets").status, 202);
+  EXPECT_EQ(traces_[1].flight->why.size(), protocol::kMostWhyBytes);
+  EXPECT_EQ(post("trace?id=a&part=0&parts=2&kind=flight", "octets").status, 400);
+  EXPECT_EQ(post("trace?id=a&part=0&parts=1&kind=other", "octets").status, 400);
 }
 
 TEST_F(RoutesTest, AFollowerNamesTheLeaderByItsIp) {

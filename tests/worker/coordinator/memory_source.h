@@ -46,6 +46,10 @@ class MemorySource {
     const std::lock_guard lock(mutex_);
     return traces_;
   }
+  std::vector<protocol::FlightDump> flights() const {
+    const std::lock_guard lock(mutex_);
+    return flights_;
+  }
   std::uint32_t known() const {
     const std::lock_guard lock(mutex_);
     return have_;
@@ -71,6 +75,10 @@ class MemorySource {
       const std::lock_guard lock(back_.mutex_);
       back_.traces_.emplace_back(std::move(id), std::move(octets));
     }
+    void post_flight(const protocol::FlightDump& dump) override {
+      const std::lock_guard lock(back_.mutex_);
+      back_.flights_.push_back(dump);
+    }
     void have(std::uint32_t revision) override {
       const std::lock_guard lock(back_.mutex_);
       back_.have_ = std::max(back_.have_, revision);
@@ -90,6 +98,7 @@ class MemorySource {
   std::vector<protocol::Register> registers_;
   std::vector<protocol::Report> reports_;
   std::vector<std::pair<std::string, std::string>> traces_;
+  std::vector<protocol::FlightDump> flights_;
   std::uint32_t have_ = 0;
 };
 

@@ -156,6 +156,33 @@ TEST(Observer, ReportsNoStallWhereARankDoesWhatItShould) {
   EXPECT_THAT(slow.wanted, SizeIs(1));
 }
 
+TEST(Observer, OneDumpInTenMinutesIsForUsersAndThoseOfStalls) {
+  Ranks ranks;
+  ranks.steps(9);
+  const auto answer = [&] {
+    for (int i = 0; i < kRanks; ++i) ranks.answer(i, StepPart::kForward, 0);
+    ranks.tick();
+    return ranks.dumps.back().for_users;
+  };
+  const auto lose = [&] { ranks.take(ranks.observer.on_lost("pod-1", ranks.members, ranks.now)); };
+  lose();
+  EXPECT_TRUE(answer());
+  ranks.step(Observer::kPauseOfLosses);
+  lose();
+  EXPECT_FALSE(answer()) << "in the log's folder only";
+  ranks.step(1s);
+  ranks.pass(Observer::kPauseForUsers / 2);
+  EXPECT_TRUE(answer()) << "a stall";
+  ranks.step(Observer::kPauseForUsers);
+  lose();
+  EXPECT_TRUE(answer());
+
+  ranks.step(Observer::kPauseForUsers);
+  lose();
+  ranks.pass(StepRecords::kPatience);  // no rank keeps events
+  EXPECT_FALSE(ranks.dumps.back().for_users);
+}
+
 TEST(Observer, ReportsForWhomABrokenGenerationWaits) {
   Ranks ranks;
   ranks.steps(10);

@@ -349,6 +349,25 @@ TEST(OperatorSource, PostsATraceInPartsAndGivesItUpWhereNobodyTakesIt) {
   EXPECT_EQ(world.remote.requests().back().path, kBase + "trace?id=c&part=0&parts=1");
 }
 
+TEST(OperatorSource, PostsADumpBesideATrace) {
+  LineWorld world;
+  world.remote.answer("plan", {kHangs});
+  world.remote.answer("trace", {status(202)});
+  world.start();
+
+  world.source->post_flight({.id = "flight-9", .why = "step 9: slow", .octets = "x"});
+  world.source->post_trace("a", "y");
+  ASSERT_TRUE(world.called("trace", 2));
+
+  std::set<std::string> sent;
+  for (const auto& request : world.remote.requests()) {
+    if (request.path.starts_with(kBase + "trace")) sent.insert(request.path + " " + request.body);
+  }
+  EXPECT_EQ(sent, (std::set<std::string>{kBase + "trace?id=a&part=0&parts=1 y",
+                                         kBase + "trace?id=flight-9&part=0&parts=1&kind=flight&why="
+                                                 "step%209%3A%20slow x"}));
+}
+
 TEST(OperatorSource, FollowsARedirectOnceWithItsToken) {
   LineWorld world;
   world.remote.answer("plan", {kHangs});

@@ -131,5 +131,27 @@ TEST(Records, OfOneFileBelongTogether) {
   EXPECT_EQ(why([](RankRecord& r) { r.stage = 0; }), "two records of replica 0, stage 0");
 }
 
+TEST(CutTo, LeavesEachRankItsNewestSteps) {
+  RankRecord record{.stages = 2};
+  for (std::uint32_t step = 0; step < 100; ++step) record.events.push_back({.step = step});
+  std::string octets = encode(record);
+  record.stage = 1;
+  octets += encode(record);
+
+  EXPECT_EQ(cut_to(octets, octets.size()), octets);
+  const std::string cut = cut_to(octets, octets.size() / 2);
+
+  EXPECT_LE(cut.size(), octets.size() / 2);
+  const auto records = decode(cut);
+  ASSERT_TRUE(records) << records.error().message;
+  ASSERT_EQ(records->size(), 2U);
+  for (const RankRecord& one : *records) {
+    EXPECT_GT(one.events.size(), 40U);
+    EXPECT_EQ(one.events.back().step, 99U);
+  }
+  EXPECT_EQ(cut_to(octets, 10), "");
+  EXPECT_EQ(cut_to("nonsense", 4), "");
+}
+
 }  // namespace codec_test
 }  // namespace weir::timeline
