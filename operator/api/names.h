@@ -26,8 +26,8 @@ inline constexpr auto kTemplateHash = "weir.dev/template-hash";
 // Annotations of a job, which users set.
 inline constexpr auto kFreezePlan = "weir.dev/freeze-plan";
 inline constexpr auto kReplan = "weir.dev/replan";
-// Steps that a user wants to see (trace_request), and on ConfigMaps with a part of them: the id of
-// the request, and the part as "1/2".
+// Steps that a user wants to see (worker/protocol/trace_request.h), and on ConfigMaps with a part
+// of them: the id of the request, and the part as "1/2".
 inline constexpr auto kTrace = "weir.dev/trace";
 inline constexpr auto kTracePart = "weir.dev/trace-part";
 // Label of ConfigMaps that tell of a job. They lack kJobName, by which the operator watches.
@@ -56,10 +56,6 @@ inline std::string trace_config_map(const std::string& job, int part) {  // from
 }
 inline std::string flight_config_map(const std::string& job) {
   return job + "-flight";
-}
-// Value of annotation kTrace. id: [a-z0-9-]{1,40}.
-inline std::string trace_request(const std::string& id, int steps) {
-  return id + " steps=" + std::to_string(steps);
 }
 
 }  // namespace weir::api

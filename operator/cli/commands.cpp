@@ -10,6 +10,7 @@
 #include "operator/cli/trace.h"
 #include "operator/cli/views.h"
 #include "worker/http/server.h"
+#include "worker/protocol/trace_request.h"
 
 namespace weir::cli {
 namespace {
@@ -92,11 +93,25 @@ class Run {
     JobView job;
     if (!read(job)) return kRefused;
     if (options_.flight) return flight(job);
+    if (!runs(job) && job.report.step >= kFewestSteps) {
+      return fail(options_.job + ": no steps are made now (" + state_of(job) +
+                  "): kubectl weir why " + options_.job + " tells the reason, trace " +
+                  options_.job + " --flight the last dump");
+    }
+    if (options_.replica && *options_.replica >= job.status.data_parallel) {
+      return fail("--replica: " + options_.job + " has the replicas 0 to " +
+                  std::to_string(job.status.data_parallel - 1) + ", found " +
+                  std::to_string(*options_.replica));
+    }
     if (job.report.step < kFewestSteps) {
       return fail(options_.job + ": too few steps have been completed yet (kubectl weir why " +
                   options_.job + ")");
     }
-    if (!annotate(api::trace_request(session_.request_id, options_.steps))) return kRefused;
+    if (!annotate(protocol::trace_request({.id = session_.request_id,
+                                           .steps = options_.steps,
+                                           .replica = options_.replica.value_or(-1)}))) {
+      return kRefused;
+    }
     std::string octets;
     const bool there = gather_trace(octets);
     // Nobody shall be asked again; the trace is worth more than an error of this.

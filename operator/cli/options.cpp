@@ -67,11 +67,15 @@ void add_own(CLI::App& to, Command command, Options& options) {
     auto* const steps = to.add_option("--steps", options.steps, "how many of its newest steps")
                             ->capture_default_str()
                             ->transform(whole_in(1, protocol::kMostTraceSteps));
+    auto* const replica = to.add_option("--replica", options.replica, "of one replica only")
+                              ->transform(whole_in(0, kMostReplicas - 1));
     auto* const flight = to.add_flag("--flight", options.flight,
                                      "the newest dump: of a slow step, a stall, or a lost rank")
-                             ->excludes(steps);
+                             ->excludes(steps)
+                             ->excludes(replica);
     to.add_option("--from", options.from, "files of workers, instead of a job")
         ->excludes(steps)
+        ->excludes(replica)
         ->excludes(flight);
     to.add_option("-o,--output", options.output, "file that gets the trace")->capture_default_str();
     add_where(to, options);

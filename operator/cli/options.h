@@ -32,6 +32,7 @@ struct Options {
   std::optional<int> tail;  // lines
   int replicas = 1;
   int steps = 3;                      // of trace
+  std::optional<int> replica;         // of trace: only its ranks
   bool flight = false;                // of trace: the newest dump, instead of the newest steps
   std::vector<std::string> from;      // of trace: files that workers wrote, instead of a job
   std::string output = "trace.json";  // of trace

@@ -39,7 +39,9 @@ Status add_file(const std::string& path, std::vector<RankRecord>& records) {
   return Unit{};
 }
 
-std::string summary(const std::vector<RankRecord>& records) {
+// First and last step, counted from 0; nothing: there is none.
+std::optional<std::pair<std::uint32_t, std::uint32_t>> steps_of(
+    const std::vector<RankRecord>& records) {
   std::uint32_t first = std::numeric_limits<std::uint32_t>::max(), last = 0;
   for (const RankRecord& record : records) {
     for (const timeline::Event& event : record.events) {
@@ -47,17 +49,35 @@ std::string summary(const std::vector<RankRecord>& records) {
       last = std::max(last, event.step);
     }
   }
+  return first > last ? std::nullopt : std::optional(std::pair(first, last));
+}
+
+std::string summary(const std::vector<RankRecord>& records, const Options& options) {
   const RankRecord& one = records.front();
-  const auto ranks = static_cast<std::size_t>(one.replicas) * static_cast<std::size_t>(one.stages);
+  const int replicas = options.replica ? 1 : one.replicas;
+  const auto steps = steps_of(records);
   std::string text = one.job + ": ";
-  if (first > last) {
+  if (!steps) {
     text += "no steps";
-  } else if (first == last) {
-    text += "step " + std::to_string(first + 1);
+  } else if (steps->first == steps->second) {
+    text += "step " + std::to_string(steps->first + 1);
   } else {
-    text += "steps " + std::to_string(first + 1) + " to " + std::to_string(last + 1);
+    text +=
+        "steps " + std::to_string(steps->first + 1) + " to " + std::to_string(steps->second + 1);
   }
-  return text + " of " + std::to_string(records.size()) + " of " + std::to_string(ranks) + " ranks";
+  return text + " of " + std::to_string(records.size()) + " of " +
+         std::to_string(replicas * one.stages) + " ranks";
+}
+
+// Why there are fewer steps than a user has asked for; empty: there are not.
+std::string why_fewer(const std::vector<RankRecord>& records, const Options& options) {
+  const auto steps = steps_of(records);
+  if (!steps || steps->second - steps->first + 1 >= static_cast<std::uint32_t>(options.steps)) {
+    return "";
+  }
+  return std::to_string(options.steps) +
+         " steps were asked for: older ones are not kept, or do not fit into 3.6 MB" +
+         (options.replica || records.front().replicas == 1 ? "" : " (--replica N: of one replica)");
 }
 
 Status write(const std::vector<RankRecord>& records, const Options& options, std::ostream& out) {
@@ -66,7 +86,7 @@ Status write(const std::vector<RankRecord>& records, const Options& options, std
   std::ofstream file(options.output, std::ios::binary | std::ios::trunc);
   file << timeline::chrome_trace(records);
   if (!file.flush()) return unwritable(options.output);
-  out << printable(summary(records)) << "\n"
+  out << printable(summary(records, options)) << "\n"
       << printable(options.output) << ": open it in https://ui.perfetto.dev\n";
   return Unit{};
 }
@@ -115,7 +135,10 @@ Status write_job_trace(std::string_view octets, const Options& options, std::ost
         ": its ranks keep no events (--flight-events=0, or workers of an older release)");
   }
   WEIR_TRY(const std::vector<RankRecord> records, timeline::decode(octets));
-  return write(records, options, out);
+  WEIR_OK(write(records, options, out));
+  const std::string fewer = options.flight ? "" : why_fewer(records, options);
+  if (!fewer.empty()) out << fewer << "\n";
+  return Unit{};
 }
 
 int convert_trace(const Options& options, std::ostream& out, std::ostream& err) {

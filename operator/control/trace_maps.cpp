@@ -11,17 +11,10 @@
 #include "worker/base/utf8.h"
 #include "worker/http/server.h"
 #include "worker/http/text.h"
+#include "worker/protocol/trace_request.h"
 
 namespace weir::control_server {
 namespace {
-
-constexpr std::size_t kLongestId = 40;
-
-bool is_id(std::string_view text) {
-  return !text.empty() && text.size() <= kLongestId && std::ranges::all_of(text, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
-  });
-}
 
 http::Response later(int status, const std::string& why) {
   http::Response response = http::plain_text(status, why);
@@ -31,31 +24,16 @@ http::Response later(int status, const std::string& why) {
 
 }  // namespace
 
-Result<protocol::TraceWanted> parse_trace_request(const std::string& text) {
-  constexpr std::string_view kSteps = " steps=";
-  const std::size_t at = text.find(kSteps);
-  const std::string id = text.substr(0, at);
-  const auto steps = at == std::string::npos
-                         ? Result<std::int64_t>(invalid(""))
-                         : parse_whole(std::string_view(text).substr(at + kSteps.size()), 1,
-                                       protocol::kMostTraceSteps);
-  if (!is_id(id) || !steps) {
-    return invalid(std::string(api::kTrace) + ": expected \"<id> steps=1.." +
-                   std::to_string(protocol::kMostTraceSteps) + "\"");
-  }
-  return protocol::TraceWanted{.id = id, .steps = static_cast<int>(*steps)};
-}
-
 protocol::ReportAnswer answer_to_report(const api::PipelineJob& job) {
   const auto found = job.meta.annotations.find(api::kTrace);
   if (found == job.meta.annotations.end()) return {};
-  const auto wanted = parse_trace_request(found->second);
+  const auto wanted = protocol::read_trace_request(found->second);
   return {.trace = wanted ? std::optional(*wanted) : std::nullopt};
 }
 
 Result<api::TracePart> parse_trace_part(const std::string& path) {
   api::TracePart part{.id = http::query_value(path, "id"), .octets = ""};
-  if (!is_id(part.id)) return invalid("id: not of a-z, 0-9 and -");
+  if (!protocol::is_trace_id(part.id)) return invalid("id: not of a-z, 0-9 and -");
   const auto parts = parse_whole(http::query_value(path, "parts"), 1, protocol::kMaxTraceParts);
   if (!parts) return parts.error().with("parts");
   const auto index = parse_whole(http::query_value(path, "part"), 0, *parts - 1);

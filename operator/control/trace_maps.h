@@ -23,8 +23,6 @@
 
 namespace weir::control_server {
 
-// Reads the annotation weir.dev/trace. kInvalid: no "<id> steps=1..1000".
-Result<protocol::TraceWanted> parse_trace_request(const std::string& text);
 // The wish that the coordinator of this job is told; nothing: no annotation, or a wrong one.
 protocol::ReportAnswer answer_to_report(const api::PipelineJob& job);
 // The query of POST /trace. kInvalid names the parameter.

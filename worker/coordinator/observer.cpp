@@ -66,7 +66,8 @@ Observer::Effects Observer::want_trace(const protocol::TraceWanted& wanted, cons
   return {.send = records_.ask({.id = wanted.id,
                                 .from = std::max<std::int64_t>(0, last - wanted.steps + 1),
                                 .to = last,
-                                .most_bytes = kMostTraceBytes},
+                                .most_bytes = kMostTraceBytes,
+                                .replica = wanted.replica},
                                *plan_, members, now)};
 }
 
@@ -147,8 +148,13 @@ Observer::Effects Observer::tick(const Members& members, SteadyTime now) {
       continue;
     }
     const bool soon = last_for_users_ && now - *last_for_users_ < kPauseForUsers;
-    const bool for_users = !gathered.octets.empty() && (!soon || why.mapped().stalled);
-    if (for_users) last_for_users_ = now;
+    const bool slow = why.mapped().slow.has_value();
+    const bool worse = why.mapped().stalled || (!slow && !users_have_loss_);
+    const bool for_users = !gathered.octets.empty() && (!soon || worse);
+    if (for_users) {
+      last_for_users_ = now;
+      users_have_loss_ = !slow;
+    }
     effects.dumps.push_back({.step = why.mapped().step,
                              .text = told(why.mapped(), gathered.octets),
                              .octets = std::move(gathered.octets),

@@ -59,7 +59,7 @@ class Observer {
 
   static constexpr std::chrono::seconds kLeastStall{30}, kPauseOfLosses{30};
   static constexpr std::chrono::minutes kPauseOfSlowSteps{10};
-  // Of dumps for users. One of a stall is always for them.
+  // Between dumps for users. One of a stall is always for them, and the first of a loss.
   static constexpr std::chrono::minutes kPauseForUsers{10};
 
  private:
@@ -96,6 +96,7 @@ class Observer {
   std::optional<SteadyTime> stands_;      // the last STATUS of any generation
   std::optional<Slow> slow_;              // its dump waits for the step behind it
   std::optional<SteadyTime> last_slow_, last_loss_, last_for_users_;
+  bool users_have_loss_ = false;        // the last one was no slow step
   std::map<std::string, Asked> asked_;  // by id
   int dumps_ = 0;
 };

@@ -26,10 +26,14 @@ std::optional<std::int64_t> complete_on_all(const schedule::Plan& plan, const Me
 
 Outgoing StepRecords::ask(const Request& request, const schedule::Plan& plan,
                           const Members& members, SteadyTime now) {
-  Open open{.gathered = {.id = request.id, .ranks = static_cast<int>(plan.ranks.size())},
+  const auto meant = [&](const schedule::RankPlace& rank) {
+    return request.replica < 0 || rank.replica == request.replica;
+  };
+  const auto count = static_cast<std::size_t>(std::ranges::count_if(plan.ranks, meant));
+  Open open{.gathered = {.id = request.id, .ranks = static_cast<int>(count)},
             .most_bytes = request.most_bytes,
             .deadline = now + kPatience};
-  const std::size_t share = request.most_bytes / std::max<std::size_t>(1, plan.ranks.size());
+  const std::size_t share = request.most_bytes / std::max<std::size_t>(1, count);
   const protocol::StepsWanted wanted{
       .id = request.id,
       .from = request.from,
@@ -39,7 +43,7 @@ Outgoing StepRecords::ask(const Request& request, const schedule::Plan& plan,
   Outgoing out;
   for (const auto& rank : plan.ranks) {
     const MemberState* const member = members.by_pod(rank.pod);
-    if (member == nullptr || !member->connected() || !member->tells_steps) continue;
+    if (!meant(rank) || member == nullptr || !member->connected() || !member->tells_steps) continue;
     if (!open.awaited.insert(member->member.worker_index).second) continue;
     out.emplace_back(member->member.worker_index, wanted);
   }

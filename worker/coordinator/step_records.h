@@ -33,11 +33,12 @@ class StepRecords {
     std::int64_t from = 0, to = 0;  // completed before the first and the last step
     bool open = false;              // with what each rank does now
     std::size_t most_bytes = 0;     // of all records together
+    int replica = -1;               // only its ranks; < 0: all
   };
   struct Gathered {
     std::string id;
     std::string octets;          // records, one behind the other (worker/timeline/codec.h)
-    int ranks = 0, answers = 0;  // of the plan; those whose records are there
+    int ranks = 0, answers = 0;  // that were meant; those whose records are there
   };
 
   // A request with the id of one under way replaces it.

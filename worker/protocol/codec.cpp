@@ -217,6 +217,7 @@ void fields(auto& io, Is<Report> auto& report) {
 void fields(auto& io, Is<TraceWanted> auto& wanted) {
   io.required("id", wanted.id);
   io.required("steps", wanted.steps);
+  if (io.kReads || wanted.replica >= 0) io("replica", wanted.replica);
 }
 void fields(auto& io, Is<ReportAnswer> auto& answer) {
   io("trace", answer.trace);

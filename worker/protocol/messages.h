@@ -186,10 +186,11 @@ struct Report {
   std::optional<Segment> segment, previous_segment;  // of the plan in force, of the one before it
   std::optional<Stall> stall = {};                   // nothing: steps come, or have not begun
 };
-// A user wants to see the newest steps of all ranks.
+// A user wants to see the newest steps of all ranks, or of those of one replica.
 struct TraceWanted {
   std::string id;  // of the user's request; named in POST /trace
   int steps = 0;
+  int replica = -1;  // < 0: all of them
   bool operator==(const TraceWanted&) const = default;
 };
 // The body of the 202, from an operator of an older release none.

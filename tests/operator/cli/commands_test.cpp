@@ -159,14 +159,44 @@ TEST_F(Commands, TraceAsksByAnAnnotationAndJoinsTheParts) {
 
   EXPECT_EQ(trace(), 0) << err_.str();
 
-  EXPECT_EQ(out_.str(), "demo/gpt: step 8 of 2 of 2 ranks\n" + trace_ +
-                            ": open it in https://ui.perfetto.dev\n");
+  EXPECT_EQ(out_.str(),
+            "demo/gpt: step 8 of 2 of 2 ranks\n" + trace_ +
+                ": open it in https://ui.perfetto.dev\n"
+                "3 steps were asked for: older ones are not kept, or do not fit into 3.6 MB\n");
   EXPECT_EQ(slept_, 3);
   EXPECT_EQ(asked(), "") << "nobody shall be asked again";
   std::ifstream file(trace_);
   const auto checked = test::check_trace({std::istreambuf_iterator<char>(file), {}});
   EXPECT_THAT(checked.errors, testing::IsEmpty());
   EXPECT_EQ(checked.count("forward"), 2);
+}
+
+TEST_F(Commands, TraceOfOneReplicaAsksForIt) {
+  Options options{.command = Command::kTrace, .steps = 1, .replica = 1, .output = trace_};
+  EXPECT_EQ(run(options), 1);
+  EXPECT_EQ(err_.str(), "kubectl weir: --replica: gpt has the replicas 0 to 0, found 1\n");
+  options.replica = 0;
+  const auto records = timeline::test::two_stages();
+  on_sleep_ = [&] {
+    EXPECT_EQ(asked(), "5f3a steps=1 replica=0");
+    put_part("5f3a", 0, 1, encode(records[0]) + encode(records[1]));
+  };
+  EXPECT_EQ(run(options), 0) << err_.str();
+  EXPECT_EQ(out_.str(), "demo/gpt: step 8 of 2 of 2 ranks\n" + trace_ +
+                            ": open it in https://ui.perfetto.dev\n");
+}
+
+TEST_F(Commands, TraceOfAJobThatMakesNoStepsIsRefusedAtOnce) {
+  json stalled = running_job();
+  stalled["status"]["conditions"][0] = condition_of("Ready", "False", "Stalled", "no step");
+  server_.put("/apis/weir.dev/v1alpha1/namespaces/demo/pipelinejobs/gpt", stalled.dump());
+
+  EXPECT_EQ(trace(), 1);
+
+  EXPECT_EQ(err_.str(),
+            "kubectl weir: gpt: no steps are made now (Stalled): kubectl weir why gpt tells the "
+            "reason, trace gpt --flight the last dump\n");
+  EXPECT_EQ(server_.count("PATCH"), 0);
 }
 
 TEST_F(Commands, TraceShowsTheNewestDumpWithItsReason) {

@@ -56,6 +56,7 @@ TEST(Options, ReadsTheOwnOptionsOfCommands) {
   EXPECT_EQ(trace.options.namespace_name, "demo");
   EXPECT_EQ(parse({"trace", "gpt"}).options.steps, 3);
   EXPECT_FALSE(parse({"trace", "gpt"}).options.flight);
+  EXPECT_EQ(parse({"trace", "gpt", "--replica", "2"}).options.replica, 2);
   EXPECT_TRUE(parse({"trace", "gpt", "--flight"}).options.flight);
   EXPECT_THAT(error_of({"trace", "gpt", "--flight", "--steps", "3"}), HasSubstr("--steps"));
   EXPECT_EQ(parse({"trace", "--from", "a", "b"}).options.from.size(), 2U);

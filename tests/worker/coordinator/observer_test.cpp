@@ -164,9 +164,12 @@ TEST(Observer, OneDumpInTenMinutesIsForUsersAndThoseOfStalls) {
     ranks.tick();
     return ranks.dumps.back().for_users;
   };
+  ranks.step(5s);
+  ranks.steps(2);
+  EXPECT_TRUE(answer()) << "a slow step";
   const auto lose = [&] { ranks.take(ranks.observer.on_lost("pod-1", ranks.members, ranks.now)); };
   lose();
-  EXPECT_TRUE(answer());
+  EXPECT_TRUE(answer()) << "worse than a slow step";
   ranks.step(Observer::kPauseOfLosses);
   lose();
   EXPECT_FALSE(answer()) << "in the log's folder only";

@@ -55,6 +55,24 @@ TEST(StepRecords, AsksOnlyRanksThatKnowTheMessage) {
   EXPECT_EQ(wanted.most_bytes, 1000) << "of each rank of the plan";
 }
 
+TEST(StepRecords, AsksOnlyTheReplicaThatIsMeant) {
+  Ranks ranks;
+  schedule::Plan two = ranks.plan;
+  two.ranks[1].replica = 1;
+
+  const Outgoing asked = ranks.records.ask({.id = "a", .most_bytes = 3000, .replica = 1}, two,
+                                           ranks.members, ranks.now);
+
+  ASSERT_THAT(asked, SizeIs(1));
+  EXPECT_EQ(asked[0].first, 1);
+  EXPECT_EQ(std::get<protocol::StepsWanted>(asked[0].second).most_bytes, 3000);
+  ranks.records.on_steps(1, {.id = "a", .octets = "x"});
+  const auto gathered = ranks.records.take(ranks.members, ranks.now);
+  ASSERT_THAT(gathered, SizeIs(1));
+  EXPECT_EQ(gathered[0].ranks, 1);
+  EXPECT_EQ(gathered[0].answers, 1);
+}
+
 TEST(StepRecords, JoinsTheAnswersOnceAllHaveCome) {
   Ranks ranks;
   ranks.ask({.id = "a", .to = 6, .most_bytes = 3000});

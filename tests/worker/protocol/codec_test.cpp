@@ -382,6 +382,12 @@ TEST(Frames, CarryOctetsAsBase64) {
   EXPECT_EQ(wrong.error().message, "data: not base64");
 }
 
+TEST(ReportAnswerMessage, NamesAReplicaWhereOneIsMeant) {
+  EXPECT_EQ(encode(ReportAnswer{TraceWanted{"a", 3}}).find("replica"), std::string::npos);
+  EXPECT_EQ(decode_report_answer(encode(ReportAnswer{TraceWanted{"a", 3}}))->trace->replica, -1);
+  EXPECT_EQ(decode_report_answer(encode(ReportAnswer{TraceWanted{"a", 3, 2}}))->trace->replica, 2);
+}
+
 TEST(ReportAnswerMessage, OfAnOlderOperatorAsksForNothing) {
   const auto answer = decode_report_answer(encode(ReportAnswer{TraceWanted{"5f3a", 3}}));
   ASSERT_TRUE(answer.ok());

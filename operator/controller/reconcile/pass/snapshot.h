@@ -56,6 +56,7 @@ struct AdaptationState {
   // Step of the newest report, and when that step was first reported. They show a hang.
   std::int64_t last_step = -1;
   Time last_step_time{};
+  std::string trace_wanted;  // annotation weir.dev/trace, as the last pass has seen it
   // The plan for which lastSwitch said Aborted, and the completed steps then.
   std::uint32_t aborted_revision = 0;
   std::int64_t aborted_step = 0;

@@ -302,6 +302,7 @@ void show_conditions(const View& view, Draft& draft) {
   show_network(view, draft);
   show_ready(view, draft);
   show_recoverable(view, draft);
+  show_trace(view, draft);
 }
 
 }  // namespace weir::reconcile

@@ -19,6 +19,8 @@ void show_performance(const View& view, const Draft& draft, api::ReportStatus& s
 // The cost of a failure, once its workers train again: with a plan that follows it, or with the
 // plan in force. Call it before that plan is noted as applied.
 void show_recovery(const View& view, Draft& draft, const protocol::LastSwitch& last);
+// Event TraceRefused, once for each wish that cannot be fulfilled.
+void show_trace(const View& view, Draft& draft);
 // Condition Recoverable, while training advances. A loss leaves it as it was.
 void show_recoverable(const View& view, Draft& draft);
 

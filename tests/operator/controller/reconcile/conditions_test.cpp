@@ -37,6 +37,32 @@ TEST(WorkersView, NamesWorkersWithoutAStage) {
   EXPECT_EQ(world.event_count("IdleWorkers"), 1);
 }
 
+TEST(TraceView, RefusesAWishOnceThatCannotBeFulfilled) {
+  World world = training();
+  const auto wish = [&](const std::string& text) {
+    world.job.meta.annotations["weir.dev/trace"] = text;
+    world.settle();
+    world.settle();
+  };
+  wish("5f3a steps=3");
+  wish("5f3a steps=3 replica=0");
+  EXPECT_EQ(world.event_count("TraceRefused"), 0);
+
+  wish("foo");
+  EXPECT_EQ(world.event_count("TraceRefused"), 1);
+  EXPECT_EQ(world.last_note("TraceRefused"),
+            "weir.dev/trace: expected \"<id> steps=1..1000\", and behind it \" replica=N\" for one "
+            "of them, found 'foo'");
+  wish("5f3a steps=3 replica=1");
+  EXPECT_EQ(world.last_note("TraceRefused"), "weir.dev/trace: replica 1: the plan has 1");
+  world.fail("job-gpu-2", 1);
+  world.settle(1);
+  wish("5f3b steps=3");
+  EXPECT_EQ(world.event_count("TraceRefused"), 3);
+  EXPECT_EQ(world.last_note("TraceRefused"),
+            "weir.dev/trace: no steps are made now (" + world.condition("Ready").reason + ")");
+}
+
 TEST(ModelView, IsWhatTheWorkersSayAndToldOnce) {
   World world;
   world.run();
