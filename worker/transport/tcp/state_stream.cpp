@@ -97,7 +97,9 @@ void StateStream::go_on() {
   const std::size_t unasked = buffer_ > 0 ? static_cast<std::size_t>(buffer_) : kMostSlice;
   const auto slice = left_.first(std::min({may, left_.size(), unasked, kMostSlice}));
   left_ = left_.subspan(slice.size());
-  auto next = [keep = shared_from_this(), bytes = slice.size()](ErrorCode error, std::size_t) {
+  // Holds `done` and with it the owner of the socket, which the operation uses until its end.
+  auto next = [keep = shared_from_this(), owner = done_, bytes = slice.size()](ErrorCode error,
+                                                                               std::size_t) {
     if (!keep->done_) return;
     if (error) return keep->finish(error);
     keep->traffic_->moved(bytes, Clock::now());

@@ -32,7 +32,7 @@ class StateStream : public std::enable_shared_from_this<StateStream> {
   using Socket = boost::asio::ip::tcp::socket;
   using Done = std::function<void(boost::system::error_code)>;
 
-  // `socket` lives until close(). send_buffer_bytes: where the port is fast; 0: the kernel's own,
+  // send_buffer_bytes: where the port is fast; 0: the kernel's own,
   // never changed. round_trip: of the path when nothing is on its way. Without an order nothing
   // waits.
   static std::shared_ptr<StateStream> make(Socket& socket, std::shared_ptr<TrafficOrder> order,
@@ -40,7 +40,8 @@ class StateStream : public std::enable_shared_from_this<StateStream> {
                                            std::chrono::nanoseconds round_trip);
 
   // Moves all bytes, in slices. `done` is called once, or not at all after close(). One at a time;
-  // what is written or read to is valid meanwhile. `moved` is called after each slice.
+  // what is written or read to is valid meanwhile. `done` owns the owner of the socket: it is kept
+  // until no operation uses the socket, also after close(). `moved` is called after each slice.
   void write(std::span<const std::byte> bytes, Done done);
   void read(std::span<std::byte> bytes, std::function<void()> moved, Done done);
   void close();

@@ -161,6 +161,31 @@ TEST_P(Direction, TellsNothingAfterAClose) {
   order_->end(TrafficClass::kBoundary, GetParam());
 }
 
+TEST(StateStream, KeepsTheOwnerOfItsSocketUntilNoOperationUsesIt) {
+  struct Owner {
+    explicit Owner(asio::io_context& context) : socket(context) {}
+    tcp::socket socket;
+    std::shared_ptr<StateStream> stream;
+  };
+  asio::io_context context;
+  tcp::acceptor acceptor(context, {asio::ip::make_address("127.0.0.1"), 0});
+  tcp::socket peer(context);
+  auto owner = std::make_shared<Owner>(context);
+  owner->socket.connect(acceptor.local_endpoint());
+  acceptor.accept(peer);
+  owner->stream = StateStream::make(owner->socket, nullptr, TrafficDirection::kOut, 1 << 20, 0ns);
+  const std::vector<std::byte> bytes = pattern();
+  owner->stream->write(bytes, [owner](ErrorCode) { ADD_FAILURE() << "it was closed"; });
+
+  owner->stream->close();
+  owner->socket.close();
+  const std::weak_ptr<Owner> used = owner;
+  owner.reset();
+  EXPECT_FALSE(used.expired());
+  context.run();
+  EXPECT_TRUE(used.expired());
+}
+
 INSTANTIATE_TEST_SUITE_P(Directions, Direction,
                          testing::Values(TrafficDirection::kOut, TrafficDirection::kIn),
                          [](const auto& tested) {
