@@ -196,9 +196,9 @@ class Stage {
   virtual std::vector<Parameter> parameters() = 0;
 
   // After the last backward: Parameter::gradient becomes that of the step. Further calls do
-  // nothing. optimizer_step() calls it if needed.
+  // nothing. optimizer_step() does not need it: without it, it rounds the sums as it reads them.
   virtual void finish_gradients() {}
-  // Sums of squares of the step's gradient by layer, after finish_gradients(): bit-equal for every
+  // Sums of squares of the step's gradient by layer, after the last backward: bit-equal for every
   // cut and on every device (ops/squares.h). Waits for the device. kInternal names what failed.
   virtual Result<std::vector<double>> gradient_squares() = 0;
   // optimizer_step() multiplies gradients by this factor as it reads them, until the next
@@ -210,7 +210,7 @@ class Stage {
   virtual void gradients_are_set() {}
   // The ends of ties that this stage has. If it has one end of each, the caller adds the sums of
   // the other stage to it after the last backward, before it uses LayerSum::sums of that layer. If
-  // it has both, the caller calls join_ties() then, or finish_gradients() does.
+  // it has both, the caller calls join_ties() then, or what reads the step's gradient does.
   virtual std::vector<TiedSum> tied_sums() { return {}; }
   virtual void join_ties() {}
   // The hook is called within backward() or backward_weights() with the index of a layer, when the

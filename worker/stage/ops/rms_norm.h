@@ -39,8 +39,8 @@ struct RmsNormApply {
 void run_on_host(const RmsNormApply& op, const Host& host);
 void run_on_cuda(const RmsNormApply& op, CudaQueue& queue);
 
-// dx = residual + gradient of x (residual may be null); dgamma is replaced. dx
-// may be dy or residual.
+// dx = residual + gradient of x (residual may be null); dgamma is replaced. dx may be dy or
+// residual.
 struct RmsNormBackward {
   RmsNormShape shape;
   const Element* x;
