@@ -375,7 +375,7 @@ InFlight BuiltinStage::begin_backward(int micro_batch, const Buffer& output_grad
   const auto found = in_flight_.find(micro_batch);
   WEIR_CHECK(found != in_flight_.end(), "backward follows forward");
   WEIR_CHECK(micro_batch > last_backward_, "backward in rising order of micro-batches");
-  WEIR_CHECK(!rounded_, "the gradients of this step are done");
+  WEIR_CHECK(!joined_ && !rounded_, "the gradients of this step are done");
   InFlight held = std::move(found->second);
   in_flight_.erase(found);
   last_backward_ = micro_batch;
@@ -423,7 +423,7 @@ Status BuiltinStage::backward_weights(int micro_batch) {
   const auto found = between_.find(micro_batch);
   WEIR_CHECK(found != between_.end(), "backward_weights follows backward_input");
   WEIR_CHECK(micro_batch > last_weights_, "backward_weights in rising order of micro-batches");
-  WEIR_CHECK(!rounded_, "the gradients of this step are done");
+  WEIR_CHECK(!joined_ && !rounded_, "the gradients of this step are done");
   InFlight held = std::move(found->second);
   between_.erase(found);
   last_weights_ = micro_batch;

@@ -260,6 +260,9 @@ TEST_F(OneStageDeathTest, StopsTheProgramWhenTheOrderIsBroken) {
   test::backward(*whole, 1, Buffer());
   EXPECT_DEATH(test::backward(*whole, 0, Buffer()), "rising order");
   EXPECT_DEATH(test::backward(*whole, 5, Buffer()), "backward follows forward");
+  test::forward(*whole, 6, Buffer(), batch_.tokens());
+  whole->optimizer_step();
+  EXPECT_DEATH(test::backward(*whole, 6, Buffer()), "gradients of this step are done");
 }
 
 TEST_F(OneStageDeathTest, StopsTheProgramWhenTheOrderOfASplitBackwardIsBroken) {
