@@ -139,6 +139,17 @@ schedule::RateTrace burst_trace(int worker) {
   return trace;
 }
 
+Case lone_micro_batch(int stages) {
+  return {.experiment = "hop",
+          .plan = "1F1B",
+          .c = std::vector<double>(static_cast<std::size_t>(stages) - 1, 0.0),
+          .micro_batches = 1};
+}
+
+double hop_of(double step, int stages) {
+  return std::max(0.0, (step - stages * (kForward + kBackward)) / (2 * (stages - 1)));
+}
+
 schedule::PipelineModel model_of(const Case& one) {
   std::vector<double> transfers = one.c;
   for (std::size_t link = 0; link < transfers.size(); ++link) {
@@ -155,12 +166,22 @@ schedule::PipelineModel model_of(const Case& one) {
     model.forward[link].transfer = schedule::test::units((*one.measured)[link][0]);
     model.backward[link].transfer = schedule::test::units((*one.measured)[link][1]);
   }
+  for (auto* links : {&model.forward, &model.backward}) {
+    for (schedule::LinkModel& link : *links) link.latency = schedule::test::units(one.hop);
+  }
   for (int b = 0; one.bursts && b + 1 < one.stages(); ++b) {
     const auto link = static_cast<std::size_t>(b);
     model.forward[link].trace = burst_trace(b);
     model.backward[link].trace = burst_trace(b + 1);
   }
   return model;
+}
+
+// The plan that runs: made for the wanted times.
+schedule::Schedule plan_of(Case one) {
+  one.measured.reset();
+  one.hop = 0;
+  return schedule::test::schedule_named(one.plan, one.micro_batches, model_of(one));
 }
 
 // ms from step to step, as engines measure it.
@@ -171,11 +192,10 @@ double step_of(const schedule::Schedule& plan, const Case& one, schedule::Pipeli
 }
 
 std::array<double, 2> simulated_range(const Case& one) {
-  constexpr int kDraws = 60;
-  constexpr double kLonger = 0.004, kLater = 0.6;
+  constexpr int kDraws = 200;
+  constexpr double kLonger = 0.01;
   const schedule::PipelineModel exact = model_of(one);
-  const schedule::Schedule plan =
-      schedule::test::schedule_named(one.plan, one.micro_batches, exact);
+  const schedule::Schedule plan = plan_of(one);
   Random random(1);
   std::array<double, 2> range = {1e9, 0};
   for (int i = 0; i < kDraws; ++i) {
@@ -189,7 +209,7 @@ std::array<double, 2> simulated_range(const Case& one) {
     }
     for (auto* links : {&model.forward, &model.backward}) {
       for (schedule::LinkModel& link : *links) {
-        link.latency += schedule::test::units(kLater * random.uniform());
+        link.latency = schedule::test::units(one.hop * (0.5 + random.uniform()));
       }
     }
     const double step = step_of(plan, one, model);
@@ -199,10 +219,7 @@ std::array<double, 2> simulated_range(const Case& one) {
 }
 
 std::vector<double> simulated(const Case& one, int steps) {
-  Case planned = one;
-  planned.measured.reset();  // the plan that runs was made for the wanted times
-  const schedule::Schedule plan =
-      schedule::test::schedule_named(one.plan, one.micro_batches, model_of(planned));
+  const schedule::Schedule plan = plan_of(one);
   schedule::PipelineModel model = model_of(one);
   if (!one.bursts) return {step_of(plan, one, model)};
   const auto step = [&] { return schedule::simulate(plan, one.micro_batches, model)->step; };

@@ -27,9 +27,13 @@ struct Case {
   std::optional<int> window;     // sends hold up a stage with more on their way (E4)
   int tokens = 64;               // of a sample: a message has 1 KiB per token
   std::optional<LinkTimes> measured = std::nullopt;  // instead of c, for the simulator
+  // ms between the end of an op and the start of the next stage's, beside the transfer; for the
+  // simulator alone, as plans of jobs take the measured latency of links.
+  double hop = 0;
   int micro_batches = kMicroBatches;
   schedule::Codec codec = schedule::Codec::kRaw;  // of the slowest links, in both directions
 
+  bool split() const { return plan.find('+') != std::string::npos; }
   int stages() const { return static_cast<int>(c.size()) + 1; }
   // "c=5", "c=2.5,25,2.5", "c=20 window=1", "S=8 M=16 c=5"
   std::string links() const;
@@ -38,13 +42,19 @@ struct Case {
 };
 std::vector<Case> cases_of(const std::string& experiment);  // or "all"
 
+// One micro-batch through so many stages that nothing limits: its step is the ops' and each hop's.
+Case lone_micro_batch(int stages);
+// Of a step of that, in ms.
+double hop_of(double step, int stages);
+
 schedule::PipelineModel model_of(const Case& one);
 // Milliseconds: of one step; with bursts of each of `steps` steps after warming up.
 std::vector<double> simulated(const Case& one, int steps);
 
-// The least and the most that an engine may take whose ops are up to 0.4 % longer and whose
-// messages are up to 0.6 ms later: where times of ops and links have a common divisor, ops and
-// messages end together, and an order that is chosen while it runs goes one way or the other.
+// The least and the most that an engine may take whose ops are up to 1 % longer, each stage's by
+// its own part, and each of whose links has between half and one and a half of `hop`: where times
+// of ops and links have a common divisor, ops and messages end together, and an order that is
+// chosen while it runs goes one way or the other.
 std::array<double, 2> simulated_range(const Case& one);
 
 // Share .25 half of the time, mean 160 ms, of one worker's sends.
