@@ -122,6 +122,7 @@ Answer ask_compression(Evaluation& evaluation) {
       facts, costing_of(evaluation), moment, evaluation.asked, backwards,
       [&](const costing::Input& input) { return best_order_with(evaluation, input); },
       memory.compression);
+  memory.codecs = std::move(answer.considered);
   std::string& announced = memory.announced.compression;
   if (!answer.bound) announced.clear();
   if (facts.spec.adaptation.compress.enabled) return {std::move(answer.proposal), false};

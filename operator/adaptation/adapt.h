@@ -54,10 +54,13 @@ struct TierEntry {
 };
 std::span<const TierEntry> tiers();  // cheapest first
 
-// The order that retune would choose under these conditions, where no tick asks it: in mode Off.
-// Nothing = not enough is known.
-std::optional<gate::Considered> best_order(const facts::Facts& facts, const planner::Model& model,
-                                           const costing::Conditions& conditions);
+// The order and the codecs that retune and compress would choose under these conditions, where no
+// tick asks them: in mode Off. Nothing = not enough is known.
+struct Best {
+  std::optional<gate::Considered> order, codecs;
+};
+Best best_order(const facts::Facts& facts, const planner::Model& model,
+                const costing::Conditions& conditions);
 
 gate::Tier tier_of(gate::Kind kind);  // whose predictions a change belongs to
 

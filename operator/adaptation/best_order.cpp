@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks retune about a segment, without Prometheus and without changing anything.
+// Asks retune and compress about a segment, without Prometheus and without changing anything.
 #include "operator/adaptation/adapt.h"
 #include "operator/adaptation/costing/costing_input.h"
 #include "operator/adaptation/retune/propose.h"
@@ -34,13 +34,38 @@ std::optional<estimator::RateVectors> rates_of(const facts::Facts& facts,
   return rates;
 }
 
+std::optional<retune::Decision> decided(const facts::Facts& facts, const planner::Model& model,
+                                        const costing::Input& costing) {
+  auto decision = retune::tune(retune::input_of(facts, model, costing), {}).decision;
+  if (decision.candidates.empty()) return std::nullopt;
+  return decision;
+}
+
+gate::Considered best_codecs(const facts::Facts& facts, const planner::Model& model,
+                             const costing::Input& input, double current_seconds) {
+  const costing::State nothing;
+  const auto backwards = facts::why_whole(facts, &model).empty() ? schedule::Backwards::kSplit
+                                                                 : schedule::Backwards::kWhole;
+  const auto best = [&](const costing::Input& with) -> std::optional<compression::Order> {
+    const auto decision = decided(facts, model, with);
+    if (!decision) return std::nullopt;
+    return compression::Order{decision->candidates.front().schedule,
+                              decision->candidates.front().seconds};
+  };
+  compression::Memory memory;
+  return compression::propose(facts, {model, input, nothing, current_seconds},
+                              {.now = facts.now, .step = facts.report->step}, false, backwards,
+                              best, memory)
+      .considered;
+}
+
 }  // namespace
 
-std::optional<gate::Considered> best_order(const facts::Facts& facts, const planner::Model& model,
-                                           const costing::Conditions& conditions) {
+Best best_order(const facts::Facts& facts, const planner::Model& model,
+                const costing::Conditions& conditions) {
   auto rates = rates_of(facts, conditions);
   const auto pipelines = costing::pipelines_under(conditions, facts, model, *facts.plan);
-  if (!rates || pipelines.empty()) return std::nullopt;
+  if (!rates || pipelines.empty()) return {};
   costing::Input costing = costing::costing_input(facts, model);
   costing::by_raw_bytes(*facts.plan, model, costing.boundary_bytes, *rates);
   costing.rates = *std::move(rates);
@@ -49,11 +74,11 @@ std::optional<gate::Considered> best_order(const facts::Facts& facts, const plan
     costing.replicas.push_back({micro_batches, pipeline.stages});
   }
   costing.stages = costing::slowest_stages(costing.replicas);
-  const auto tuned = retune::tune(retune::input_of(facts, model, costing), {});
-  const retune::Decision& decision = tuned.decision;
-  if (decision.candidates.empty()) return std::nullopt;
-  return gate::Considered{facts.plan->revision, decision.best, decision.gain, decision.answer,
-                          false};
+  const auto decision = decided(facts, model, costing);
+  if (!decision) return {};
+  const std::uint32_t revision = facts.plan->revision;
+  return {gate::Considered{revision, decision->best, decision->gain, decision->answer, false},
+          best_codecs(facts, model, costing, decision->current_seconds)};
 }
 
 }  // namespace weir::adaptation

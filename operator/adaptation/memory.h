@@ -55,8 +55,8 @@ struct Memory {
   repartition::Memory repartition;
   replace::Memory replace;
   facts::History history;
-  gate::Calibration calibration;  // of all jobs of this leader, where the controller lends it
-  gate::Considered order, cut;    // of retune and regroup
+  gate::Calibration calibration;        // of all jobs of this leader, where the controller lends it
+  gate::Considered order, codecs, cut;  // of retune, compress and regroup
   std::optional<Time> last_evaluation;
   std::optional<Change> plan_change;   // of retune, shares or compress
   std::optional<Change> ranks_change;  // of regroup or replace

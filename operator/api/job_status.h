@@ -147,6 +147,15 @@ struct WorstLink {
   bool operator==(const WorstLink&) const = default;
 };
 
+// Codecs of the tensors between two stages, since when, and what they do to a step.
+struct LinkCompression {
+  std::string link, forward, backward;  // "1-2" "Int8" "Raw"
+  std::int64_t since_step = 0;
+  std::string error_ratio;  // relative error of rounding, the largest of its links
+  std::int64_t payload_bytes = 0, wire_bytes = 0;  // of a step, both ways, of all replicas
+  bool operator==(const LinkCompression&) const = default;
+};
+
 // Where a step goes, of the steps that the newest report measured (operator/explain/README.md).
 struct PerformanceLine {
   std::string line, milliseconds;
@@ -190,6 +199,7 @@ struct ReportStatus {
   std::string network_state;  // Healthy, Hidden, Contended, Unknown; "" = not evaluated yet
   std::optional<Time> last_sample_time;
   std::vector<WorstLink> worst_links;
+  std::vector<LinkCompression> compression;  // at most 16
   std::string sync_mode;
   int sync_group_size_max = 0;                           // 0 = the job has one replica
   std::string sync_mean_group_size, sync_max_staleness;  // "" = unknown

@@ -158,6 +158,15 @@ void fields(const auto& io, Same<WorstLink> auto& link) {
   io("latencyMilliseconds", link.latency_milliseconds);
   io("since", link.since);
 }
+void fields(const auto& io, Same<LinkCompression> auto& one) {
+  io.always("link", one.link);
+  io.always("forward", one.forward);
+  io.always("backward", one.backward);
+  io("sinceStep", one.since_step);
+  io.always("errorRatio", one.error_ratio);
+  io("payloadBytesPerStep", one.payload_bytes);
+  io("wireBytesPerStep", one.wire_bytes);
+}
 void fields(const auto& io, Same<PerformanceLine> auto& one) {
   io.always("line", one.line);
   io.always("milliseconds", one.milliseconds);
@@ -216,6 +225,7 @@ void fields(const Io& io, T& report) {
   if (io.kReads || !report.network_state.empty()) {
     io("network.state", report.network_state);
     io.always("network.worstLinks", report.worst_links);
+    if (io.kReads || !report.compression.empty()) io("network.compression", report.compression);
     io("network.lastSampleTime", report.last_sample_time);
   }
   if (io.kReads || !report.sync_mode.empty()) {

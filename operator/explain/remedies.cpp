@@ -68,12 +68,17 @@ double saved_by(double gain, double step_seconds) {
   return gain > -1 ? step_seconds * (1 - 1 / (1 + gain)) : 0;
 }
 
+// The best change of a tier; nothing if it has none.
+std::optional<Remedy> offered(const RemedyInput& input, const std::optional<Offer>& offer,
+                              const std::string& kind) {
+  if (!offer || offer->what.empty()) return std::nullopt;
+  return Remedy{.text = kind + offer->what,
+                .saves_seconds = saved_by(offer->gain, input.step_seconds),
+                .answer = answer_of(input.mode, offer->acts, offer->answer)};
+}
+
 Remedy cut_of(const RemedyInput& input) {
-  if (input.cut && !input.cut->what.empty()) {
-    return {.text = input.cut->what,
-            .saves_seconds = saved_by(input.cut->gain, input.step_seconds),
-            .answer = answer_of(input.mode, input.cut->acts, input.cut->answer)};
-  }
+  if (auto cut = offered(input, input.cut, "")) return *std::move(cut);
   const double saves = input.prospects.even_cut_saves;
   const double gain = input.step_seconds / (input.step_seconds - saves) - 1;
   std::string answer = "looks for one if links or devices lose time";
@@ -119,11 +124,8 @@ Prospects prospects_of(const schedule::Plan& plan, const costing::Conditions& no
 
 std::vector<Remedy> remedies_of(const RemedyInput& input) {
   std::vector<Remedy> all;
-  if (input.order && !input.order->what.empty()) {
-    all.push_back({.text = "order " + input.order->what,
-                   .saves_seconds = saved_by(input.order->gain, input.step_seconds),
-                   .answer = answer_of(input.mode, input.order->acts, input.order->answer)});
-  }
+  if (auto order = offered(input, input.order, "order ")) all.push_back(*std::move(order));
+  if (auto codecs = offered(input, input.codecs, "")) all.push_back(*std::move(codecs));
   if (input.causes.main) {
     if (auto remedy = without_cause(*input.causes.main)) all.push_back(*std::move(remedy));
   }

@@ -39,8 +39,8 @@ struct Remedy {
 struct RemedyInput {
   const Causes& causes;
   Prospects prospects = {};
-  double step_seconds = 0;          // measured
-  std::optional<Offer> order, cut;  // of retune and regroup
+  double step_seconds = 0;                  // measured
+  std::optional<Offer> order, codecs, cut;  // of retune, compress and regroup
   api::AdaptationMode mode = api::AdaptationMode::kAuto;
   bool regroups = true;            // adaptation.regroup.enabled
   int least_regroup_percent = 10;  // adaptation.regroup.minGainPercent

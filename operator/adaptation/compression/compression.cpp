@@ -121,6 +121,59 @@ std::optional<gate::Proposal> revert(const facts::Facts& facts, const costing::C
   return proposal;
 }
 
+// Why no codec may be used, whatever it gains; "" = one may.
+std::string why_impossible(const facts::Facts& facts, const Memory& memory) {
+  if (const auto* old = facts::older_than(facts, protocol::kCodecPlanVersion)) {
+    return "waits: worker " + old->pod + " reads no plan with codecs";
+  }
+  if (memory.stopped) return "no: codecs did damage, none is tried until weir.dev/replan";
+  return "";
+}
+
+// Codecs, their best order and that of raw tensors.
+struct Coarser {
+  Codecs codecs;
+  Order with, without;
+};
+Answer propose_coarser(const facts::Facts& facts, const costing::Costing& costing,
+                       const gate::Moment& moment, bool asked, const Coarser& coarser,
+                       Memory& memory) {
+  const Order& order = coarser.with;
+  const double without = coarser.without.seconds, now = costing.current_seconds;
+  gate::Rules rules = rules_of(facts.spec);
+  if (asked) rules.cooldown = std::chrono::seconds(0);
+  gate::Proposal proposal =
+      proposal_of(facts, costing, gate::Kind::kCompress, coarser.codecs, order);
+  // Never where an order would do.
+  proposal.offer.now_seconds = facts.plan->codecs.raw() ? without : std::min(without, now);
+  const auto weighed = gate::weigh(proposal.offer, moment, rules, memory.clock, memory.coarser);
+  memory.coarser = weighed.record;
+  const bool enabled = facts.spec.adaptation.compress.enabled;
+  Answer answer{
+      .proposal = std::nullopt,
+      .bound = weighed.enough,
+      .considered = {.revision = facts.plan->revision,
+                     .what = "compress link " + describe(coarser.codecs),
+                     .gain = throughput_gain(now, order.seconds),
+                     .answer = enabled || !weighed.enough
+                                   ? weighed.answer
+                                   : "no: adaptation.compress.enabled is false, for it changes "
+                                     "the mathematics slightly",
+                     .acts = weighed.act && enabled}};
+  if (!weighed.act) return answer;
+  const std::string gain = "+" + percent(weighed.gain) + " %";
+  proposal.text =
+      enabled ? proposal.what + ", " + k_text(facts, order) + ", predicted " + gain +
+                    " over the best order of raw tensors"
+              : "compress link " + describe(coarser.codecs) + ": a step would take " +
+                    number(order.seconds, 2) + " s instead of " +
+                    number(proposal.offer.now_seconds, 2) + " s (" + gain +
+                    "); no order of micro-batches can hide this link. It changes the mathematics "
+                    "slightly and is off: set adaptation.compress.enabled to true to allow it";
+  answer.proposal = std::move(proposal);
+  return answer;
+}
+
 }  // namespace
 
 schedule::Codec coarsest_of(const api::JobSpec& spec) {
@@ -149,19 +202,18 @@ gate::Rules rules_of(const api::JobSpec& spec) {
 Answer propose(const facts::Facts& facts, const costing::Costing& costing,
                const gate::Moment& moment, bool asked, schedule::Backwards backwards,
                const BestOrder& best, Memory& memory) {
-  const auto nothing = [&memory]() -> Answer {
+  const auto nothing = [&memory](gate::Considered considered = {}) -> Answer {
     gate::nothing_offered(memory.coarser);
-    return {};
+    return {.considered = std::move(considered)};
   };
   gate::end_quarantine(memory.coarser, moment.step);
-  const bool possible = costing.model.number_bytes > 0 && facts.plan->stage_count() > 1 &&
-                        costing.current_seconds > 0 &&
-                        facts::older_than(facts, protocol::kCodecPlanVersion) == nullptr;
+  const bool known = costing.model.number_bytes > 0 && facts.plan->stage_count() > 1 &&
+                     costing.current_seconds > 0;
   const Codecs& now = facts.plan->codecs;
   note(facts.report->validation, now.raw(), memory.validations);
   if (asked) memory.stopped = false;
   if (auto reverted = revert(facts, costing, memory)) return {std::move(reverted)};
-  const auto raw = possible && !memory.stopped ? raw_of(facts, costing) : std::nullopt;
+  const auto raw = known ? raw_of(facts, costing) : std::nullopt;
   if (!raw || (now.raw() && !has_slow_links(*raw))) return nothing();
 
   const Codecs wanted = choose(*raw, coarsest_of(facts.spec), backwards);
@@ -172,7 +224,8 @@ Answer propose(const facts::Facts& facts, const costing::Costing& costing,
   if (!wanted.raw()) order = best(with(facts, costing, wanted));
   if (!order) return nothing();
 
-  if (!now.raw()) {
+  const std::string impossible = why_impossible(facts, memory);
+  if (!now.raw() && impossible.empty()) {
     gate::nothing_offered(memory.coarser);
     const double most = (1 + rules_of(facts.spec).least_gain / 2) * costing.current_seconds;
     if (without->seconds <= most) {
@@ -184,26 +237,13 @@ Answer propose(const facts::Facts& facts, const costing::Costing& costing,
     gate::nothing_offered(memory.finer);
   }
   if (bytes(wanted) >= bytes(now)) return nothing();
-  gate::Rules rules = rules_of(facts.spec);
-  if (asked) rules.cooldown = std::chrono::seconds(0);
-  gate::Proposal proposal = proposal_of(facts, costing, gate::Kind::kCompress, wanted, *order);
-  // Never where an order would do.
-  proposal.offer.now_seconds =
-      now.raw() ? without->seconds : std::min(without->seconds, costing.current_seconds);
-  const auto weighed = gate::weigh(proposal.offer, moment, rules, memory.clock, memory.coarser);
-  memory.coarser = weighed.record;
-  if (!weighed.act) return {std::nullopt, weighed.enough};
-  const std::string gain = "+" + percent(weighed.gain) + " %";
-  proposal.text =
-      facts.spec.adaptation.compress.enabled
-          ? proposal.what + ", " + k_text(facts, *order) + ", predicted " + gain +
-                " over the best order of raw tensors"
-          : "compress link " + describe(wanted) + ": a step would take " +
-                number(order->seconds, 2) + " s instead of " +
-                number(proposal.offer.now_seconds, 2) + " s (" + gain +
-                "); no order of micro-batches can hide this link. It changes the mathematics "
-                "slightly and is off: set adaptation.compress.enabled to true to allow it";
-  return {std::move(proposal), true};
+  if (!impossible.empty()) {
+    return nothing({.revision = facts.plan->revision,
+                    .what = "compress link " + describe(wanted),
+                    .gain = throughput_gain(costing.current_seconds, order->seconds),
+                    .answer = impossible});
+  }
+  return propose_coarser(facts, costing, moment, asked, {wanted, *order, *without}, memory);
 }
 
 }  // namespace weir::compression

@@ -35,13 +35,15 @@ gate::Rules rules_of(const api::JobSpec& spec);
 
 struct Answer {
   std::optional<gate::Proposal> proposal;
-  bool bound = false;  // a link is slow, and coarser codecs would gain enough
+  bool bound = false;           // a link is slow, and coarser codecs would gain enough
+  gate::Considered considered;  // coarser codecs than those of now, for users; its gain is over now
 };
 // Coarser codecs if they gain enough over the best plan without any; finer ones as soon as they
 // cost next to nothing. A job that does not allow compression gets proposals that say so. Nothing
-// if a worker reads no plan with codecs, or if tensors are not numbers of one type. What rounds too
-// much, or makes validation losses worse, is taken back. backwards:
-// whether orders with split backwards count. asked: weir.dev/replan waives the cooldown.
+// if tensors are not numbers of one type; if a worker reads no plan with codecs, or codecs did
+// damage, they are only considered. What rounds too much, or makes validation losses worse, is
+// taken back. backwards: whether orders with split backwards count. asked: weir.dev/replan waives
+// the cooldown.
 Answer propose(const facts::Facts& facts, const costing::Costing& costing,
                const gate::Moment& moment, bool asked, schedule::Backwards backwards,
                const BestOrder& best, Memory& memory);

@@ -52,6 +52,18 @@ TEST(Remedies, SayThatAdaptationIsOffOrOnlyProposes) {
   EXPECT_EQ(told(remedies_of(input)).at(0), "4->3 stages: no: adaptation is off");
 }
 
+TEST(Remedies, NameCodecsAndWhyTheOperatorDoesNotUseThem) {
+  const Causes causes;
+  RemedyInput input{.causes = causes, .step_seconds = 3.44};
+  input.codecs = Offer{"compress link 1-2:Int8", 2.07, "no: adaptation.compress.enabled is false"};
+
+  const auto remedies = remedies_of(input);
+
+  EXPECT_EQ(told(remedies).at(0),
+            "compress link 1-2:Int8: operator: no: adaptation.compress.enabled is false");
+  EXPECT_NEAR(input.step_seconds - remedies[0].saves_seconds, 1.12, 0.01);
+}
+
 TEST(Remedies, AreOnlyThoseThatAreWorthALine) {
   const Causes causes;
   RemedyInput input{.causes = causes, .step_seconds = 1.5};

@@ -27,6 +27,15 @@ namespace weir::reconcile {
 
 using Time = api::Time;
 
+// Codecs of a boundary in the plan in force, and what its links carry in a step, both ways, of all
+// replicas.
+struct LinkCodecs {
+  int boundary = 0;
+  schedule::Codec forward{}, backward{};
+  double rounding_error = 0;  // the largest of its links
+  std::int64_t payload_bytes = 0, wire_bytes = 0;
+};
+
 // The newest segment has shown this of the network (plans/network.cpp).
 struct NetworkMemory {
   estimator::ContentionState contention;
@@ -34,6 +43,7 @@ struct NetworkMemory {
   std::map<estimator::NodePair, estimator::SegmentRate> rates;  // now
   double cost_seconds = 0, cost_part = 0;                       // of all slow links, in a step
   std::optional<explain::Waterfall> waterfall;                  // of the segment's steps
+  std::vector<LinkCodecs> codecs_in_force;                      // of boundaries that are not raw
   int steps = 0;                                                // of that segment
   std::string slowest_node;                                     // that has the slowest stage
   int replica = 0;                                              // whose step the waterfall divides
@@ -42,7 +52,8 @@ struct NetworkMemory {
   explain::DeviceHistory devices;
   explain::Causes causes;
   explain::Prospects prospects;
-  std::optional<gate::Considered> order;  // that retune would choose, in mode Off
+  // That retune and compress would choose, in mode Off.
+  std::optional<gate::Considered> order, codecs;
   Time order_asked{};
 };
 

@@ -132,7 +132,9 @@ void explain_step(const Explained& segment, NetworkMemory& memory) {
   const bool asked = memory.order && memory.order->revision == plan.revision &&
                      facts.now < memory.order_asked + kOrderInterval;
   if (facts.spec.adaptation.mode == api::AdaptationMode::kOff && !asked) {
-    memory.order = adaptation::best_order(facts, segment.model, seen.now);
+    auto best = adaptation::best_order(facts, segment.model, seen.now);
+    memory.order = std::move(best.order);
+    memory.codecs = std::move(best.codecs);
     memory.order_asked = facts.now;
   }
 }

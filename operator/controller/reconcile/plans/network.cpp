@@ -11,6 +11,7 @@
 #include "operator/controller/reconcile/plans/explain.h"
 #include "operator/controller/reconcile/plans/plans.h"
 #include "operator/facts/planning.h"
+#include "operator/planner/model/stage_costs.h"
 
 namespace weir::reconcile {
 namespace {
@@ -44,6 +45,33 @@ Cost cost_of(const facts::Facts& facts, const planner::Model& model, const costi
           .saving = {.part = 1 - usual_step / step, .error = std::abs(slower_step / step - 1)}};
 }
 
+std::vector<LinkCodecs> codecs_in_force(const facts::Facts& facts, const planner::Model& model) {
+  const schedule::Plan& plan = *facts.plan;
+  std::vector<LinkCodecs> result;
+  if (plan.codecs.raw()) return result;
+  const auto boundaries = planner::costs_of(model, cluster_of(facts), plan).boundary_bytes;
+  std::int64_t messages = 0;  // of a step, one way
+  for (const int share : plan.micro_batches) messages += share;
+  for (std::size_t b = 0; b < boundaries.size(); ++b) {
+    const int boundary = static_cast<int>(b);
+    LinkCodecs link{.boundary = boundary,
+                    .forward = codec_of(plan.codecs.forward, boundary),
+                    .backward = codec_of(plan.codecs.backward, boundary)};
+    if (link.forward == schedule::Codec::kRaw && link.backward == schedule::Codec::kRaw) continue;
+    for (const bool forward : {true, false}) {
+      link.payload_bytes += messages * boundaries[b];
+      link.wire_bytes +=
+          messages * planner::wire_bytes(model, plan, boundary, forward, boundaries[b]);
+    }
+    for (const protocol::SegmentLink& told : facts.report->segment->links) {
+      if (told.boundary != boundary) continue;
+      link.rounding_error = std::max(link.rounding_error, told.rounding_error);
+    }
+    result.push_back(link);
+  }
+  return result;
+}
+
 }  // namespace
 
 void judge_network(const View& view, Draft& draft, estimator::Estimates& estimates) {
@@ -51,7 +79,10 @@ void judge_network(const View& view, Draft& draft, estimator::Estimates& estimat
   const auto& report = view.snapshot.report;
   const bool told = view.plan != nullptr && report && report->body.segment &&
                     report->body.segment->revision == view.plan->revision;
-  if (!told) network.waterfall.reset();
+  if (!told) {
+    network.waterfall.reset();
+    network.codecs_in_force.clear();
+  }
   if (told && report->received > network.contention.evaluated) {
     const facts::Facts facts = facts_of(view, draft);
     std::string why_not;
@@ -65,6 +96,7 @@ void judge_network(const View& view, Draft& draft, estimator::Estimates& estimat
       estimator::evaluate(network.contention, segment, usual, cost.saving, report->received);
       explain_step({facts, *model, evidence, usual, slow, estimator::may_be_slow(segment, usual)},
                    network);
+      network.codecs_in_force = codecs_in_force(facts, *model);
       network.cost_seconds = cost.seconds;
       network.cost_part = cost.saving.part;
       network.usual = std::move(usual);

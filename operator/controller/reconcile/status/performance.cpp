@@ -36,6 +36,7 @@ void show_causes(const View& view, const Draft& draft, api::Performance& perform
                              .prospects = network.prospects,
                              .step_seconds = network.waterfall->step_seconds};
   input.order = offer_of(off ? network.order.value_or(gate::Considered{}) : memory.order, view);
+  input.codecs = offer_of(off ? network.codecs.value_or(gate::Considered{}) : memory.codecs, view);
   input.cut = offer_of(memory.cut, view);
   input.mode = tiers.mode.value();
   input.regroups = tiers.regroup.enabled;

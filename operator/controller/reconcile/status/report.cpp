@@ -151,6 +151,30 @@ void show_sync(const View& view, api::ReportStatus& shown) {
   shown.sync_max_staleness = "0";
 }
 
+// A codec that was there before has been there since then.
+std::vector<api::LinkCompression> compression_of(const View& view, const Draft& draft) {
+  constexpr std::size_t kMost = 16;
+  std::vector<api::LinkCompression> all;
+  for (const LinkCodecs& codecs : draft.adaptation.network.codecs_in_force) {
+    if (all.size() == kMost) break;
+    api::LinkCompression one{
+        .link = std::to_string(codecs.boundary) + "-" + std::to_string(codecs.boundary + 1),
+        .forward = name(codecs.forward),
+        .backward = name(codecs.backward),
+        .since_step = draft.status.plan.applied_step,
+        .error_ratio = number(codecs.rounding_error, 4),
+        .payload_bytes = codecs.payload_bytes,
+        .wire_bytes = codecs.wire_bytes};
+    for (const api::LinkCompression& before : view.job().report.compression) {
+      const bool same = before.link == one.link && before.forward == one.forward &&
+                        before.backward == one.backward;
+      if (same) one.since_step = std::min(one.since_step, before.since_step);
+    }
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
 // Interval of progress in status. Each job has its own, so that not all jobs write at once.
 std::chrono::milliseconds progress_interval(const View& view) {
   constexpr int kProgressPerSecond = 20;  // of all jobs together
@@ -243,6 +267,7 @@ void show_report(const View& view, Draft& draft) {
   if (!ended) show_performance(view, draft, shown);
   shown.network_state = ended ? "Unknown" : network_state(view, draft);
   shown.last_sample_time = view.estimates.last_sample;
+  if (!ended) shown.compression = compression_of(view, draft);
   auto links = view.estimates.links;
   links.insert(links.end(), view.estimates.sync_links.begin(), view.estimates.sync_links.end());
   std::ranges::sort(links, {}, &estimator::LinkEstimate::now);

@@ -45,7 +45,8 @@ struct Job {
                                    .seconds = own > 0 ? kBytes / own : 0,
                                    .error = own > 0 ? 0.01 * kBytes / own : 0,
                                    .timed = own > 0 ? 16 * i : 0,
-                                   .transfers = 17 * i});
+                                   .transfers = 17 * i,
+                                   .rounding_error = boundary == 1 && forward ? 0.0075 : 0});
         }
       }
       if (tells_parts) {
@@ -201,6 +202,73 @@ TEST(Cause, HasThatRemedyAlsoWhereAdaptationIsOff) {
   EXPECT_THAT(remedies_of(job.world),
               Contains(AllOf(StartsWith("order k="), HasSubstr(": no: adaptation is off"))));
   EXPECT_EQ(job.world.event_count("PlanRetuned"), 0);
+}
+
+// A link that no order hides: a message takes twice as long as a micro-batch on a stage.
+constexpr double kBound = 1e6;
+Job bound_job(const char* mode, bool compresses) {
+  Job job(mode);
+  job.tells_parts = true;
+  auto& tiers = job.world.job.spec.adaptation;
+  tiers.retune.enabled = false;
+  tiers.regroup.min_gain_percent = 1000;
+  tiers.compress.enabled = compresses;
+  job.train(20, kFast, 1.15);
+  job.world.links(kFast, kBound);
+  return job;
+}
+
+TEST(Cause, HasCodecsAsARemedyWhereNoOrderHidesTheLink) {
+  Job job = bound_job("Auto", false);
+  job.train(16, kBound, 2.5);
+  EXPECT_THAT(remedies_of(job.world),
+              Contains("compress link 1-2:Int8: operator: no: adaptation.compress.enabled is "
+                       "false, for it changes the mathematics slightly"));
+  EXPECT_EQ(job.world.event_count("PlanCompressed"), 0);
+}
+
+TEST(Cause, HasCodecsAsARemedyAlsoWhereAdaptationIsOff) {
+  Job job = bound_job("Off", false);
+  job.train(60, kBound, 2.5);
+  EXPECT_THAT(remedies_of(job.world),
+              Contains("compress link 1-2:Int8/Raw: no: adaptation is off"));
+}
+
+TEST(Cause, HasCodecsAsARemedyThatWaitsForAnOlderWorker) {
+  Job job = bound_job("Auto", true);
+  auto& worker = job.world.members->body.members.at(2);
+  worker.plan_version = protocol::kCodecPlanVersion - 1;
+  job.train(16, kBound, 2.5);
+  EXPECT_THAT(remedies_of(job.world), Contains("compress link 1-2:Int8: operator: waits: worker " +
+                                               worker.pod + " reads no plan with codecs"));
+  EXPECT_EQ(job.world.event_count("PlanCompressed"), 0);
+}
+
+TEST(Compression, IsShownWithWhatItSavesAndSinceWhen) {
+  Job job = bound_job("Auto", true);
+  job.train(16, kBound, 2.5);
+  ASSERT_EQ(job.world.event_count("PlanCompressed"), 1);
+  EXPECT_TRUE(job.world.job.report.compression.empty()) << "the plan is not applied yet";
+  job.world.coordinator_applies();
+  job.train(16, kBound, 1.5);
+  const std::int64_t since = job.world.job.status.plan.applied_step;
+
+  const auto& shown = job.world.job.report.compression;
+  ASSERT_EQ(shown.size(), 1U);
+  EXPECT_EQ(shown[0].link, "1-2");
+  EXPECT_EQ(shown[0].forward, "Int8");
+  EXPECT_EQ(shown[0].backward, "Int8");
+  EXPECT_EQ(shown[0].since_step, since);
+  EXPECT_EQ(shown[0].error_ratio, "0.0075");
+  EXPECT_EQ(shown[0].payload_bytes, 2 * 16 * static_cast<std::int64_t>(kBytes));
+  EXPECT_NEAR(
+      static_cast<double>(shown[0].wire_bytes) / static_cast<double>(shown[0].payload_bytes),
+      8.25 / 32, 0.001);
+
+  job.world.job.status.plan.applied_step += 5;  // of a later plan with the same codecs
+  job.train(20, kBound, 1.5);
+  ASSERT_EQ(shown.size(), 1U);
+  EXPECT_EQ(shown[0].since_step, since);
 }
 
 TEST(Cause, IsADeviceThatBecomesSlow) {
