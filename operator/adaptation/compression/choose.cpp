@@ -6,6 +6,7 @@
 #include <iterator>
 #include <set>
 
+#include "operator/adaptation/costing/codec_seconds.h"
 #include "worker/base/units.h"
 #include "worker/schedule/bounds.h"
 
@@ -55,6 +56,8 @@ schedule::PipelineModel with_codecs(const Raw& raw, const Codecs& codecs) {
     model.forward[b].transfer = transfer(raw, b, true, codec_of(codecs.forward, boundary));
     model.backward[b].transfer = transfer(raw, b, false, codec_of(codecs.backward, boundary));
   }
+  costing::add_codec_seconds(costing::codec_numbers(codecs, raw.boundary_bytes, raw.number_bytes),
+                             raw.codec_seconds, model.stages);
   return model;
 }
 

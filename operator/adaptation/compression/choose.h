@@ -18,13 +18,14 @@ struct Raw {
   std::vector<std::int64_t> boundary_bytes;  // of one micro-batch
   int samples = 1;                           // of one micro-batch
   int number_bytes = 4;
+  double codec_seconds = 0;  // of one encoding or decoding of a number
 };
 
 // The codecs that a job may use, from the finest on. With numbers of two bytes BF16 changes
 // nothing.
 std::vector<schedule::Codec> ladder(schedule::Codec coarsest, int number_bytes);
 
-// The same pipeline with codecs.
+// The same pipeline with codecs, and with the time that they take.
 schedule::PipelineModel with_codecs(const Raw& raw, const schedule::Codecs& codecs);
 
 // Slow links are those whose raw transfer takes this part of the slowest stage's forward and

@@ -17,9 +17,14 @@ namespace {
 
 using schedule::Codecs;
 
+double codec_seconds_of(const costing::Costing& costing, const Memory& memory) {
+  const costing::CodecSeconds& known = costing.input.codec_seconds;
+  return known.measured || memory.codec_seconds <= 0 ? known.per_number : memory.codec_seconds;
+}
+
 // The job as it would be with other codecs, in the micro-batch size of now.
 costing::Input with(const facts::Facts& facts, const costing::Costing& costing,
-                    const Codecs& codecs) {
+                    const Codecs& codecs, const Memory& memory) {
   costing::Input input = costing.input;
   schedule::Plan then = *facts.plan;
   then.codecs = codecs;
@@ -30,20 +35,31 @@ costing::Input with(const facts::Facts& facts, const costing::Costing& costing,
     const double faster = saves(then, link) / saves(*facts.plan, link);
     for (double& rate : rates) rate *= faster;
   }
+  const auto numbers = [&](const Codecs& some) {
+    return costing::codec_numbers(some, input.boundary_bytes, costing.model.number_bytes);
+  };
+  const auto change = [&](std::vector<schedule::StageTime>& stages) {
+    add_codec_seconds(numbers(facts.plan->codecs), -input.codec_seconds.per_number, stages);
+    add_codec_seconds(numbers(codecs), codec_seconds_of(costing, memory), stages);
+  };
+  change(input.stages);
+  for (costing::Replica& replica : input.replicas) change(replica.stages);
   input.other_sizes.clear();
   input.measured_step_seconds = 0;  // of the codecs in force
   return input;
 }
 
 // The slowest stages and links over all replicas, raw, at the median rates.
-std::optional<Raw> raw_of(const facts::Facts& facts, const costing::Costing& costing) {
-  const costing::Input& input = costing.input;
-  const costing::LinkView view = view_links(with(facts, costing, {}));
+std::optional<Raw> raw_of(const facts::Facts& facts, const costing::Costing& costing,
+                          const Memory& memory) {
+  const costing::Input input = with(facts, costing, {}, memory);
+  const costing::LinkView view = view_links(input);
   if (!view.unknown.empty() || input.stages.size() != input.boundary_bytes.size() + 1) return {};
   Raw raw{.micro_batches = input.micro_batches,
           .boundary_bytes = input.boundary_bytes,
           .samples = input.current.micro_batch_size,
-          .number_bytes = costing.model.number_bytes};
+          .number_bytes = costing.model.number_bytes,
+          .codec_seconds = codec_seconds_of(costing, memory)};
   raw.model.stages = input.stages;
   raw.model.forward.resize(input.boundary_bytes.size());
   raw.model.backward = raw.model.forward;
@@ -212,16 +228,19 @@ Answer propose(const facts::Facts& facts, const costing::Costing& costing,
   const Codecs& now = facts.plan->codecs;
   note(facts.report->validation, now.raw(), memory.validations);
   if (asked) memory.stopped = false;
+  if (costing.input.codec_seconds.measured) {
+    memory.codec_seconds = costing.input.codec_seconds.per_number;
+  }
   if (auto reverted = revert(facts, costing, memory)) return {std::move(reverted)};
-  const auto raw = known ? raw_of(facts, costing) : std::nullopt;
+  const auto raw = known ? raw_of(facts, costing, memory) : std::nullopt;
   if (!raw || (now.raw() && !has_slow_links(*raw))) return nothing();
 
   const Codecs wanted = choose(*raw, coarsest_of(facts.spec), backwards);
   const auto bytes = [&](const Codecs& codecs) { return bytes_of(*raw, codecs); };
-  const auto without = best(with(facts, costing, {}));
+  const auto without = best(with(facts, costing, {}, memory));
   if (!without) return nothing();
   std::optional<Order> order = without;
-  if (!wanted.raw()) order = best(with(facts, costing, wanted));
+  if (!wanted.raw()) order = best(with(facts, costing, wanted, memory));
   if (!order) return nothing();
 
   const std::string impossible = why_impossible(facts, memory);

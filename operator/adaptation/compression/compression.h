@@ -20,6 +20,9 @@ struct Memory {
   gate::Clock clock;
   Validations validations;
   bool stopped = false;  // until weir.dev/replan
+  // Seconds of one encoding or decoding of a number, as last measured; 0 = never. So codecs that
+  // cost too much are not tried again on an assumption.
+  double codec_seconds = 0;
 };
 
 // The best order of a job whose links have these rates, by raw bytes. Nothing = unknown.

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "operator/adaptation/costing/codec_seconds.h"
 #include "operator/adaptation/costing/exposed_sync.h"
 #include "operator/adaptation/costing/input.h"
 #include "operator/facts/measured_times.h"
@@ -306,6 +307,7 @@ std::vector<Pipeline> pipelines_under(const Conditions& conditions, const facts:
     return {
         from_seconds(rate > 0 ? static_cast<double>(bytes) / rate : 0), from_seconds(latency), {}};
   };
+  const double per_number = codec_seconds(facts, model).per_number;
   std::vector<Pipeline> pipelines;
   for (int r = 0; r < plan.replica_count(); ++r) {
     const auto one = facts::of_replica(plan, r);
@@ -318,6 +320,8 @@ std::vector<Pipeline> pipelines_under(const Conditions& conditions, const facts:
     schedule::PipelineModel& pipeline =
         pipelines.emplace_back(plan.micro_batches[static_cast<std::size_t>(r)]).model;
     pipeline.stages = slowed(costs.stages, one, conditions);
+    add_codec_seconds(codec_numbers(plan.codecs, costs.boundary_bytes, model.number_bytes),
+                      per_number, pipeline.stages);
     for (std::size_t b = 0; b < costs.boundary_bytes.size(); ++b) {
       const int boundary = static_cast<int>(b);
       const auto bytes = [&](bool forward) {

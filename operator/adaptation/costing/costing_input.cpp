@@ -189,11 +189,14 @@ Input costing_input(const facts::Facts& facts, const planner::Model& model) {
   input.current = facts.plan->schedule;
   input.micro_batches = facts::least_share(*facts.plan);
   input.boundary_bytes = costs.boundary_bytes;
+  input.codec_seconds = codec_seconds(facts, model);
+  const auto coded = codec_numbers(facts.plan->codecs, costs.boundary_bytes, model.number_bytes);
   for (int r = 0; r < facts.plan->replica_count(); ++r) {
     const auto one = facts::of_replica(*facts.plan, r);
     const auto own = planner::costs_of(model, cluster, one);
     input.replicas.push_back(
         {facts.plan->micro_batches[static_cast<std::size_t>(r)], stage_times(facts, one, own)});
+    add_codec_seconds(coded, input.codec_seconds.per_number, input.replicas.back().stages);
     const auto caps = caps_by_memory(own, input.micro_batches, cluster.memory_reserve);
     if (r == 0) input.cap_max = caps;
     const auto rooms = rooms_of(own, cluster.memory_reserve);

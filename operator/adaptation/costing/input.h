@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "operator/adaptation/costing/codec_seconds.h"
 #include "operator/estimator/estimates.h"
 #include "worker/schedule/caps.h"
 #include "worker/schedule/plan.h"
@@ -55,8 +56,9 @@ struct Input {
   // together train a global batch, each at its own pace.
   bool apart = false;
   std::vector<std::int64_t> boundary_bytes;  // bytes of one micro-batch by boundary, S-1
-  std::vector<int> cap_max;                  // limit by memory for each stage; empty = no limit
-  std::vector<Room> rooms;                   // by stage; empty = unknown
+  CodecSeconds codec_seconds;  // `stages` and `replicas` have those of the plan in force
+  std::vector<int> cap_max;    // limit by memory for each stage; empty = no limit
+  std::vector<Room> rooms;     // by stage; empty = unknown
   // Each stage's sum over replicas takes this long; empty = no sums.
   std::vector<std::chrono::nanoseconds> sums;
   estimator::RateVectors rates;

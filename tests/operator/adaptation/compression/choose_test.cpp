@@ -57,6 +57,26 @@ TEST(Choose, TreatsADirectionByItself) {
   EXPECT_EQ(describe(choose(raw, Codec::kInt8, Backwards::kWhole)), "1-2:Raw/Int8");
 }
 
+// A fast link between slow CPUs: what codecs save of the transfer costs more in the stages.
+TEST(Choose, RefusesCodecsThatCostMoreThanTheyGain) {
+  Raw raw = raw_with({0.25, 5, 0.25});
+  const Codecs coarse{{Codec::kRaw, Codec::kInt8, Codec::kRaw},
+                      {Codec::kRaw, Codec::kInt8, Codec::kRaw}};
+  const auto least = [](const Raw& job, const Codecs& codecs) {
+    return schedule::least_step(with_codecs(job, codecs), job.micro_batches, Backwards::kWhole);
+  };
+  EXPECT_LT(least(raw, coarse), least(raw, {}));
+  EXPECT_FALSE(choose(raw, Codec::kInt8, Backwards::kWhole).raw());
+
+  constexpr double kNumbers = 2 * 1024;  // of a micro-batch
+  raw.codec_seconds = 1.2 / kNumbers;    // f + b of both stages: 3 -> 5.4
+  EXPECT_GT(least(raw, coarse), least(raw, {}));
+  EXPECT_TRUE(choose(raw, Codec::kInt8, Backwards::kWhole).raw());
+
+  raw.codec_seconds = 0.1 / kNumbers;
+  EXPECT_FALSE(choose(raw, Codec::kInt8, Backwards::kWhole).raw());
+}
+
 // Against all choices of codecs for the slow links of small pipelines.
 TEST(Choose, IsAsGoodAsAnyChoice) {
   Random random(3);

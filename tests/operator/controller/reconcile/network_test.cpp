@@ -56,6 +56,7 @@ struct Job {
               .stage = stage, .forward_seconds = 0.02 * factor, .backward_seconds = 0.04 * factor};
           rank.parts.emplace();
           rank.parts->seconds[static_cast<std::size_t>(protocol::StepPart::kOptimizer)] = 0.01;
+          rank.parts->seconds[static_cast<std::size_t>(protocol::StepPart::kCodec)] = codec_seconds;
           segment.ranks.push_back(rank);
         }
       }
@@ -65,7 +66,8 @@ struct Job {
   }
   World world;
   bool tells_parts = false;
-  int slow_stage = -1;  // that computes 40 % slower
+  int slow_stage = -1;       // that computes 40 % slower
+  double codec_seconds = 0;  // of a step, on each stage
 };
 
 TEST(ContendedLink, IsToldWithItsUsualRateAndItsCost) {
@@ -269,6 +271,21 @@ TEST(Compression, IsShownWithWhatItSavesAndSinceWhen) {
   job.train(20, kBound, 1.5);
   ASSERT_EQ(shown.size(), 1U);
   EXPECT_EQ(shown[0].since_step, since);
+}
+
+TEST(Compression, EndsAndIsNotTriedAgainWhereItCostsMoreThanItGains) {
+  Job job = bound_job("Auto", true);
+  job.train(16, kBound, 2.5);
+  ASSERT_EQ(job.world.event_count("PlanCompressed"), 1);
+  job.world.coordinator_applies();
+  job.codec_seconds = 16 * 0.2;  // of each forward and backward 0.1 s
+  job.train(16, kBound, 2.5);
+  EXPECT_EQ(job.world.event_count("PlanDecompressed"), 1);
+
+  job.world.coordinator_applies();
+  job.codec_seconds = 0;  // raw
+  job.train(60, kBound, 2.5);
+  EXPECT_EQ(job.world.event_count("PlanCompressed"), 1);
 }
 
 TEST(Cause, IsADeviceThatBecomesSlow) {
