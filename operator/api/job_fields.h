@@ -225,6 +225,9 @@ inline void fields(const JobReader& io, JobSpec& spec) {
   io("network.hostNetwork", spec.host_network);
   io("network.transport", spec.transport);
   io("network.connectionsPerLink", spec.connections_per_link);
+  io("network.congestionControl", spec.congestion_control);
+  io("network.dscp.boundary", spec.boundary_dscp);
+  io("network.dscp.bulk", spec.bulk_dscp);
   io.quantity("network.sharedMemory", spec.shared_memory);
   io("checkpoint.path", spec.checkpoint_path);
   io("checkpoint.persistentVolumeClaim.claimName", spec.checkpoint_claim);

@@ -111,6 +111,8 @@ struct JobSpec {
   std::string network_interface, transport = "Auto";
   bool host_network = false;
   std::optional<int> connections_per_link;  // network.connectionsPerLink; 0 = by measuring
+  std::string congestion_control;
+  std::optional<int> boundary_dscp, bulk_dscp;
   std::string shared_memory = "1Gi";
   std::string checkpoint_path;   // "" = the spec has no block checkpoint
   std::string checkpoint_claim;  // persistentVolumeClaim.claimName

@@ -121,6 +121,11 @@ json our_env(const PipelineJob& job, const PodInput& input, const WorkerGroup& g
   if (const auto& connections = job.spec.connections_per_link) {
     text("WEIR_CONNECTIONS", std::to_string(*connections));
   }
+  if (!job.spec.congestion_control.empty()) {
+    text("WEIR_CONGESTION_CONTROL", job.spec.congestion_control);
+  }
+  if (job.spec.boundary_dscp) text("WEIR_DSCP_BOUNDARY", std::to_string(*job.spec.boundary_dscp));
+  if (job.spec.bulk_dscp) text("WEIR_DSCP_BULK", std::to_string(*job.spec.bulk_dscp));
   text("WEIR_PROFILE_SOURCE", job.spec.profile.source.text());
   text("WEIR_PROFILE_ROUNDS", std::to_string(job.spec.profile.warmup_steps));
   for (const auto& [name, path] : std::initializer_list<std::pair<const char*, const char*>>{
@@ -399,6 +404,13 @@ std::string template_hash(const PipelineJob& job) {
   if (spec.connections_per_link) {
     written.push_back("connections " + std::to_string(*spec.connections_per_link));
   }
+  if (!spec.congestion_control.empty()) {
+    written.push_back("congestion control " + spec.congestion_control);
+  }
+  if (spec.boundary_dscp) {
+    written.push_back("dscp of boundaries " + std::to_string(*spec.boundary_dscp));
+  }
+  if (spec.bulk_dscp) written.push_back("dscp of bulk " + std::to_string(*spec.bulk_dscp));
   if (spec.neighbor_copies != NeighborCopies::kAuto) written.push_back(spec.neighbor_copies.text());
   return sha256_hex(dump_json(written)).substr(0, kHashLength);
 }

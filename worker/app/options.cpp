@@ -29,6 +29,7 @@ constexpr double kMost = 1e30;        // for numbers without a limit of their ow
 constexpr double kMostBeta = 0.9999999, kLeastEpsilon = 1e-30;
 constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
 constexpr int kMostFlightEvents = 1 << 20;  // 32 MiB
+constexpr int kMostDscp = 63;
 constexpr int kMostInt = std::numeric_limits<int>::max();
 constexpr std::size_t kLongestError = 400;
 
@@ -72,6 +73,16 @@ const std::map<std::string, data::TokenType> kDataTypes = {
 
 // Longer than any run, but small enough to be added to a time.
 constexpr std::chrono::hours kNoLimit{24 * 365 * 50};
+
+// As a CLI::Validator: an error, or nothing.
+std::string refuse_congestion_control(const std::string& name) {
+  constexpr std::size_t kLongest = 15;  // of the kernel
+  const auto fits = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+  };
+  if (!name.empty() && name.size() <= kLongest && std::ranges::all_of(name, fits)) return "";
+  return "must be 1 to 15 of a-z 0-9 _ -, found \"" + name + "\"";
+}
 
 std::chrono::nanoseconds limit_of(double seconds) {
   return seconds == 0 ? std::chrono::nanoseconds(kNoLimit) : from_seconds(seconds);
@@ -318,6 +329,15 @@ void add_running(Rows& rows, Raw& raw) {
            "TCP connections per link and direction in which this worker sends; 0 = chosen by "
            "measuring, at most 8",
            "WEIR_CONNECTIONS", whole_in(0, transport::kMostConnections));
+  rows.add("--congestion-control", o.congestion_control,
+           "TCP congestion control of data sockets, such as bbr; unset, or not allowed on this "
+           "machine: the kernel's default",
+           "WEIR_CONGESTION_CONTROL", CLI::Validator(refuse_congestion_control, std::string()));
+  rows.add("--dscp-boundary", o.boundary_dscp,
+           "DSCP of tensors between stages, for networks that honour it; unset: no mark",
+           "WEIR_DSCP_BOUNDARY", whole_in(0, kMostDscp));
+  rows.add("--dscp-bulk", o.bulk_dscp, "DSCP of sums, averages, state and copies; unset: no mark",
+           "WEIR_DSCP_BULK", whole_in(0, kMostDscp));
   rows.add("--sum-encoding", o.sum_encoding, kSumEncodings,
            "form in which replicas send their sums by TCP: raw, packed (fewer bytes, the same "
            "bits), or auto: packed while the network is slow");

@@ -79,7 +79,9 @@ struct Options {
   std::chrono::nanoseconds rejoin_timeout{std::chrono::seconds(900)};
   std::chrono::nanoseconds progress_deadline{std::chrono::seconds(1800)};
   std::chrono::seconds dead_after{30};
-  int connections = 1;  // per link and direction; 0 = chosen by measuring
+  int connections = 1;                          // per link and direction; 0 = chosen by measuring
+  std::string congestion_control;               // "" = the kernel's default
+  std::optional<int> boundary_dscp, bulk_dscp;  // nothing: no mark
   bool traffic_order = true;
   transport::tcp::SumEncoding sum_encoding = transport::tcp::SumEncoding::kAuto;
 

@@ -287,6 +287,9 @@ Outcome open_transport(State& state) {
       .listen_ip = o.listen_ip(),
       .data_port = o.data_port.value_or(o.plans_itself() ? 0 : protocol::kDataPort),
       .connections = o.connections,
+      .congestion_control = o.congestion_control,
+      .boundary_dscp = o.boundary_dscp,
+      .bulk_dscp = o.bulk_dscp,
       .dead_after = o.dead_after,
       .pacing = {},
       .sum_encoding = o.sum_encoding,
@@ -307,6 +310,11 @@ Outcome open_transport(State& state) {
       tcp.pacing.push_back(
           {.bytes_per_second = o.emulation.pace_other_bytes_per_second, .trace = {}});
     }
+  }
+  if (!tcp.congestion_control.empty()) {
+    const Status allowed = wire::check_congestion_control(tcp.congestion_control);
+    if (!allowed) log_warn(kComponent, allowed.error().message);
+    if (!allowed) tcp.congestion_control.clear();
   }
   auto made = transport::make_tcp_transport(tcp);
   if (!made) return Failure{Exit::kConfiguration, made.error().message};

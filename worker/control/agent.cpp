@@ -111,7 +111,7 @@ class ControlAgent final : public Agent {
                                        .body = encode_peer(self),
                                        .nonce = {}},
                              .key = std::move(key),
-                             .dead_after = options_.dead_after,
+                             .socket = {.dead_after = options_.dead_after},
                              .again = false},
         [this, attempt = attempt_](Result<tcp::socket> socket) {
           if (attempt != attempt_) return;

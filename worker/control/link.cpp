@@ -99,7 +99,7 @@ class LinkServer final : public RankServer {
     acceptor->challenge(
         options_.job_key, [this, acceptor, peer = *std::move(peer)](Result<tcp::socket> socket) {
           if (!socket) return;
-          wire::set_socket_options(*socket, 0, options_.dead_after);
+          wire::set_socket_options(socket->native_handle(), {.dead_after = options_.dead_after});
           const SessionId id = ++last_id_;
           Session session{.socket = std::make_shared<FrameSocket>(*std::move(socket)),
                           .address = acceptor->from(),

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "worker/base/digest.h"
-#include "worker/wire/socket_options.h"
 
 namespace weir::wire {
 namespace {
@@ -72,7 +71,7 @@ void Dialer::connect(Endpoints endpoints, std::size_t index) {
   const auto endpoint = endpoints[index];
   connecting_->open(endpoint.protocol(), error);
   if (error) return retry(error.message());
-  set_socket_options(*connecting_, target_.send_buffer_bytes, target_.dead_after);
+  set_socket_options(connecting_->native_handle(), target_.socket);
   connecting_->async_connect(endpoint, [this, attempt = attempt_, endpoints = std::move(endpoints),
                                         index, keep = shared_from_this()](ErrorCode failure) {
     if (stale(attempt)) return;

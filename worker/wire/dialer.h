@@ -16,6 +16,7 @@
 #include "worker/base/result.h"
 #include "worker/wire/handshake.h"
 #include "worker/wire/record.h"
+#include "worker/wire/socket_options.h"
 
 namespace weir::wire {
 
@@ -27,8 +28,7 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
     int port = 0;
     Hello hello;  // the dialer sets its nonce
     std::string key;
-    int send_buffer_bytes = 0;
-    std::chrono::milliseconds dead_after{0};
+    SocketOptions socket;
     bool again = true;  // until it is cancelled, because ranks start at different times
   };
   // Called once with the socket, kForbidden (wrong key, other job) or kConflict (older generation);

@@ -23,6 +23,12 @@ std::string without_effect(const api::JobSpec& spec) {
         "; network.connectionsPerLink: has no effect with NCCL, use NCCL_SOCKET_NTHREADS and "
         "NCCL_NSOCKS_PERTHREAD";
   }
+  if (!spec.congestion_control.empty() && spec.transport == "NCCL") {
+    text += "; network.congestionControl: has no effect on the sockets of NCCL";
+  }
+  if ((spec.boundary_dscp || spec.bulk_dscp) && spec.transport == "NCCL") {
+    text += "; network.dscp: has no effect on the sockets of NCCL, use NCCL_IB_TC on InfiniBand";
+  }
   for (const auto& group : spec.worker_groups) {
     if (group.spares == 0 || spec.restart_scope != api::RestartScope::kJob) continue;
     text += "; workerGroups[" + group.name +

@@ -2,6 +2,7 @@
 #include "operator/api/encode.h"
 
 #include <fstream>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -158,6 +159,25 @@ TEST(EncodePod, TellsTheTrainerHowManyConnectionsALinkHas) {
   EXPECT_NE(template_hash(job), hash);
   const json trainer = pod_of(job, first_pod())["spec"]["containers"][0];
   EXPECT_EQ(by_name(trainer["env"], "WEIR_CONNECTIONS")["value"], "0");
+}
+
+TEST(EncodePod, TellsTheTrainerHowItsDataIsMarked) {
+  PipelineJob job = plain();
+  std::string hash = template_hash(job);
+  const std::string without = pod_of(job, first_pod()).dump();
+  EXPECT_EQ(without.find("WEIR_DSCP"), std::string::npos);
+  EXPECT_EQ(without.find("WEIR_CONGESTION_CONTROL"), std::string::npos);
+  const auto changes_pods = [&] { return std::exchange(hash, template_hash(job)) != hash; };
+  job.spec.congestion_control = "bbr";
+  EXPECT_TRUE(changes_pods());
+  job.spec.boundary_dscp = 18;
+  EXPECT_TRUE(changes_pods());
+  job.spec.bulk_dscp = 0;
+  EXPECT_TRUE(changes_pods());
+  const json trainer = pod_of(job, first_pod())["spec"]["containers"][0];
+  EXPECT_EQ(by_name(trainer["env"], "WEIR_CONGESTION_CONTROL")["value"], "bbr");
+  EXPECT_EQ(by_name(trainer["env"], "WEIR_DSCP_BOUNDARY")["value"], "18");
+  EXPECT_EQ(by_name(trainer["env"], "WEIR_DSCP_BULK")["value"], "0");
 }
 
 // Snapshots outlive the process, not the pod.

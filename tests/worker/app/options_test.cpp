@@ -207,6 +207,22 @@ TEST(Options, TakeTheProfileSettingsOfTheOperator) {
   EXPECT_THAT(refusal_of({}), HasSubstr("Guess"));
 }
 
+TEST(Options, TakeTheNetworkOfTheSpec) {
+  EXPECT_FALSE(options_of({}).boundary_dscp);
+  const Variable control("WEIR_CONGESTION_CONTROL", "bbr");
+  const Variable boundary("WEIR_DSCP_BOUNDARY", "18");
+  const Variable bulk("WEIR_DSCP_BULK", "0");
+  EXPECT_EQ(options_of({}).congestion_control, "bbr");
+  EXPECT_EQ(options_of({}).boundary_dscp, 18);
+  EXPECT_EQ(options_of({}).bulk_dscp, 0);
+  EXPECT_EQ(refusal_of({"--connections=64"}),
+            "--connections: must be a whole number from 0 to 16, found '64'");
+  EXPECT_EQ(refusal_of({"--dscp-bulk=64"}),
+            "--dscp-bulk: must be a whole number from 0 to 63, found '64'");
+  EXPECT_EQ(refusal_of({"--congestion-control=a b"}),
+            "--congestion-control: must be 1 to 15 of a-z 0-9 _ -, found \"a b\"");
+}
+
 TEST(Options, NobodyMeasuresWithoutAnOperator) {
   EXPECT_FALSE(options_of({}).measures());
 }

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "worker/transport/tcp/send_buffer.h"
-#include "worker/wire/socket_options.h"
 
 namespace weir::transport::tcp {
 namespace {
@@ -46,10 +45,13 @@ int Rendezvous::connections_of(const LinkEnd& end) const {
 
 // The connections of a link share its buffer, so that no more than before waits in the kernel.
 // Where the number is chosen by measuring, one has to carry all at first.
-int Rendezvous::send_buffer_of(const Slot& slot) const {
-  if (options_.send_buffer_bytes <= 0) return 0;
-  if (options_.connections == 0) return options_.send_buffer_bytes;
-  return share_of_buffer(options_.send_buffer_bytes, static_cast<int>(slot.sockets.size()));
+wire::SocketOptions Rendezvous::options_of(const Slot& slot) const {
+  wire::SocketOptions result = socket_options_of(options_, !is_group());
+  int& bytes = result.send_buffer_bytes;
+  if (bytes > 0 && options_.connections > 0) {
+    bytes = share_of_buffer(bytes, static_cast<int>(slot.sockets.size()));
+  }
+  return result;
 }
 
 bool Rendezvous::Slot::complete() const {
@@ -81,8 +83,7 @@ void Rendezvous::dial(std::size_t index, int lane) {
                                         .body = encode_place(place),
                                         .nonce = {}},
                               .key = generation_.job_key,
-                              .send_buffer_bytes = send_buffer_of(slot),
-                              .dead_after = options_.dead_after};
+                              .socket = options_of(slot)};
   auto dialer = std::make_shared<wire::Dialer>(
       context_, std::move(target),
       [this, index, lane, keep = weak_from_this()](Result<wire::Dialer::Socket> socket) {
@@ -126,7 +127,7 @@ bool Rendezvous::admit(const std::shared_ptr<wire::Acceptor>& acceptor, const Pl
 // A later connection for the same link end replaces the first one, whose connector has started
 // again.
 void Rendezvous::joined(std::size_t index, int lane, boost::asio::ip::tcp::socket socket) {
-  wire::set_socket_options(socket, send_buffer_of(slots_[index]), options_.dead_after);
+  wire::set_socket_options(socket.native_handle(), options_of(slots_[index]));
   slots_[index].sockets[static_cast<std::size_t>(lane)].emplace(std::move(socket));
   if (complete()) outcome_.try_push(Unit{});
 }

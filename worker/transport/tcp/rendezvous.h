@@ -56,7 +56,7 @@ class Rendezvous : public std::enable_shared_from_this<Rendezvous> {
 
   void add(const std::optional<PeerAddress>& peer, Channel channel, bool sending);
   int connections_of(const LinkEnd& end) const;
-  int send_buffer_of(const Slot& slot) const;
+  wire::SocketOptions options_of(const Slot& slot) const;
   void dial(std::size_t index, int lane);
   std::string text_of(const PeerAddress& peer) const;
   void joined(std::size_t index, int lane, boost::asio::ip::tcp::socket socket);

@@ -11,7 +11,6 @@
 #include "worker/base/digest.h"
 #include "worker/transport/tcp/state_stream.h"
 #include "worker/transport/tcp/state_wire.h"
-#include "worker/wire/socket_options.h"
 
 namespace weir::transport::tcp {
 namespace {
@@ -177,10 +176,11 @@ void StateServer::let_in(const std::shared_ptr<wire::Acceptor>& acceptor) {
     const auto alive = keep.lock();
     // The offer was withdrawn meanwhile; the socket closes.
     if (!alive || !socket || offer_ != offer) return;
-    wire::set_socket_options(*socket, send_buffer_bytes_, dead_after_);
+    wire::set_socket_options(socket->native_handle(), options_);
     const auto round_trip = round_trips_.of(*socket);
-    const auto sender = std::make_shared<StateSender>(
-        *std::move(socket), offer->key.step, offer->layers, order_, send_buffer_bytes_, round_trip);
+    const auto sender =
+        std::make_shared<StateSender>(*std::move(socket), offer->key.step, offer->layers, order_,
+                                      options_.send_buffer_bytes, round_trip);
     std::erase_if(senders_, [](const auto& weak) { return weak.expired(); });
     senders_.push_back(sender);
     sender->start();

@@ -22,9 +22,8 @@ class StateSender;
 class StateServer : public std::enable_shared_from_this<StateServer> {
  public:
   // Without an order what is sent waits for no other traffic.
-  StateServer(int send_buffer_bytes, std::chrono::seconds dead_after,
-              std::shared_ptr<TrafficOrder> order)
-      : send_buffer_bytes_(send_buffer_bytes), dead_after_(dead_after), order_(std::move(order)) {}
+  StateServer(wire::SocketOptions options, std::shared_ptr<TrafficOrder> order)
+      : options_(std::move(options)), order_(std::move(order)) {}
 
   void offer(StateKey key, std::vector<LayerMemory> layers);
   void withdraw();  // also ends running fetches
@@ -40,8 +39,7 @@ class StateServer : public std::enable_shared_from_this<StateServer> {
 
   void let_in(const std::shared_ptr<wire::Acceptor>& acceptor);
 
-  const int send_buffer_bytes_;
-  const std::chrono::seconds dead_after_;
+  const wire::SocketOptions options_;
   const std::shared_ptr<TrafficOrder> order_;
   std::shared_ptr<const Offer> offer_;
   wire::Pending pending_{1024};  // ranks of a large job that are ahead of this one

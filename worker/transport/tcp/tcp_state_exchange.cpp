@@ -72,8 +72,7 @@ Result<std::int64_t> TcpStateExchange::fetch(const StateKey& key,
                          .to_stage = static_cast<std::uint32_t>(requests[i].layers.front().layer)}),
                     .nonce = {}},
           .key = key.job_key,
-          .send_buffer_bytes = options_.send_buffer_bytes,
-          .dead_after = options_.dead_after};
+          .socket = socket_options_of(options_, false)};
       fetches.push_back(std::make_shared<StateFetch>(
           io_->context(), std::move(requests[i]), key, options_, order_, round_trips_,
           [answers](Result<std::int64_t> answer) { answers->try_push(std::move(answer)); }));

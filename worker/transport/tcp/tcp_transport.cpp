@@ -77,8 +77,7 @@ class Transport final : public TcpTransport {
                              .body = encode_place({}),
                              .nonce = {}},
                    .key = options_.job_key,
-                   .send_buffer_bytes = options_.send_buffer_bytes,
-                   .dead_after = options_.dead_after});
+                   .socket = socket_options_of(options_, true)});
       return true;
     });
     std::optional<Result<ProbedRate>> answer = answers->pop(deadline, stop);
@@ -179,11 +178,18 @@ class Transport final : public TcpTransport {
 }  // namespace
 }  // namespace tcp
 
+wire::SocketOptions socket_options_of(const TcpOptions& options, bool boundary) {
+  return {.send_buffer_bytes = options.send_buffer_bytes,
+          .dead_after = options.dead_after,
+          .congestion_control = options.congestion_control,
+          .dscp = boundary ? options.boundary_dscp : options.bulk_dscp};
+}
+
 Result<std::unique_ptr<TcpTransport>> make_tcp_transport(const TcpOptions& options) {
   auto io = std::make_shared<tcp::IoThread>();
   auto order = options.order_traffic ? std::make_shared<tcp::TrafficOrder>() : nullptr;
   const auto server = [&] {
-    return std::make_shared<tcp::StateServer>(options.send_buffer_bytes, options.dead_after, order);
+    return std::make_shared<tcp::StateServer>(socket_options_of(options, false), order);
   };
   auto moves = server(), copies = server();
   auto probes = std::make_shared<tcp::ProbeServer>(options.job_uid, options.job_key);

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "worker/transport/communicator.h"
 #include "worker/transport/state_exchange.h"
 #include "worker/transport/tcp/packed_sums.h"
+#include "worker/wire/socket_options.h"
 
 namespace weir::transport {
 
@@ -42,6 +44,10 @@ struct TcpOptions {
   // Connections per link and direction in which this rank sends, at most kMostConnections. 0:
   // chosen by measuring (tcp/connection_count.h). A paced link has one.
   int connections = 1;
+  // TCP_CONGESTION of all sockets of data; "" = the kernel's default.
+  std::string congestion_control;
+  // DSCP of tensors between stages, and of sums, averages and state; nothing: no mark.
+  std::optional<int> boundary_dscp, bulk_dscp;
   // TCP_USER_TIMEOUT; also the longest silence while data is due.
   std::chrono::seconds dead_after{30};
   std::vector<Pacing> pacing;                               // the first match counts
@@ -51,6 +57,10 @@ struct TcpOptions {
   // For probes, which come before any generation: only ranks that hold this key are answered.
   std::string job_uid, job_key;
 };
+
+// Options of a socket that carries tensors between stages, or all else. The send buffer is that of
+// a whole link.
+wire::SocketOptions socket_options_of(const TcpOptions& options, bool boundary);
 
 // Network from this rank to a peer, one direction.
 struct ProbedRate {

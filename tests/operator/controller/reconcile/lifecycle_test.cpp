@@ -414,6 +414,16 @@ TEST(Lifecycle, AFieldWithoutEffectIsNamed) {
   world.settle(10);
   EXPECT_THAT(world.condition("Accepted").message,
               HasSubstr("network.connectionsPerLink: has no effect with NCCL"));
+
+  World marked;
+  marked.job.spec.transport = "NCCL";
+  marked.job.spec.congestion_control = "bbr";
+  marked.job.spec.bulk_dscp = 1;
+  marked.settle(10);
+  EXPECT_THAT(marked.condition("Accepted").message,
+              HasSubstr("network.congestionControl: has no effect on the sockets of NCCL"));
+  EXPECT_THAT(marked.condition("Accepted").message,
+              HasSubstr("network.dscp: has no effect on the sockets of NCCL"));
 }
 
 }  // namespace lifecycle_test
