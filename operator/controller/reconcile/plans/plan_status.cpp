@@ -49,6 +49,23 @@ std::string split_text(const View& view, const Draft& draft, const schedule::Pla
 
 }  // namespace
 
+std::string codecs_without_effect(const View& view, const Draft& draft) {
+  const api::CompressSpec& compress = view.spec().adaptation.compress;
+  const bool finest = compress.coarsest == api::Coarsest::kBf16;
+  if ((!compress.enabled && !finest) || !view.snapshot.members) return "";
+  std::string why_not;
+  const auto model = model_of(facts_of(view, draft), why_not);
+  if (!model) return "";
+  if (model->number_bytes == 0) {
+    return compress.enabled ? "; adaptation.compress: has no effect on layers of one's own, which "
+                              "may hand on several tensors"
+                            : "";
+  }
+  constexpr int kBytesOfFloat = 4;
+  if (!finest || model->number_bytes == kBytesOfFloat) return "";
+  return "; adaptation.compress.coarsest: BF16 has no effect on a bf16 job, allow Int8";
+}
+
 std::string idle_text(const View& view, const schedule::Plan& plan) {
   if (plan.idle.empty()) return "";
   constexpr std::size_t kNamed = 4;

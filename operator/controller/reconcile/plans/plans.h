@@ -30,6 +30,9 @@ void show_plan(const View& view, Draft& draft, const schedule::Plan& plan);
 // The plan in force with idle workers of the same groups in the places of lost ones. Nothing: no
 // worker is lost, or too few are idle, or the lost one is the coordinator.
 std::optional<schedule::Plan> with_substitutes(const View& view, const Draft& draft);
+// Wishes of the spec about codecs that this model cannot follow, as the end of a sentence; "" =
+// nothing, or the model is not known yet.
+std::string codecs_without_effect(const View& view, const Draft& draft);
 // Text about idle workers, e.g. "2 of 10 workers have no stage (x-w-8, x-w-9): the model has 8
 // layers"; "" = there are none.
 std::string idle_text(const View& view, const schedule::Plan& plan);

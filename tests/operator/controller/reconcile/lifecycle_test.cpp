@@ -426,5 +426,29 @@ TEST(Lifecycle, AFieldWithoutEffectIsNamed) {
               HasSubstr("network.dscp: has no effect on the sockets of NCCL"));
 }
 
+// edited: the profile that the workers measured.
+std::string accepted_with(const std::function<void(api::CompressSpec&)>& edit,
+                          const std::string& field) {
+  World world = training([&](api::JobSpec& spec) { edit(spec.adaptation.compress); });
+  std::string& profile = world.members->body.profile_json;
+  profile.insert(profile.find('{') + 1, field);
+  world.settle();
+  return world.condition("Accepted").message;
+}
+
+TEST(Lifecycle, CodecsThatAModelCannotUseAreNamed) {
+  const auto finest = [](api::CompressSpec& compress) { compress.coarsest = api::Coarsest::kBf16; };
+  const auto enabled = [](api::CompressSpec& compress) { compress.enabled = true; };
+  const std::string bf16 = R"("boundaryNumberBytes":2,)", own = R"("boundaryNumberBytes":0,)";
+  EXPECT_THAT(accepted_with(finest, bf16),
+              HasSubstr("; adaptation.compress.coarsest: BF16 has no effect on a bf16 job, allow "
+                        "Int8"));
+  EXPECT_THAT(accepted_with(enabled, own),
+              HasSubstr("; adaptation.compress: has no effect on layers of one's own, which may "
+                        "hand on several tensors"));
+  EXPECT_EQ(accepted_with(finest, ""), "the job can run");
+  EXPECT_EQ(accepted_with(enabled, bf16), "the job can run");
+}
+
 }  // namespace lifecycle_test
 }  // namespace weir::reconcile::test
