@@ -41,7 +41,8 @@ std::vector<protocol::Sent> SentSince::take(const std::vector<transport::LinkRep
                     .seconds = to_seconds(now.busy - before.busy),
                     .rtt_seconds = now.rtt_seconds,
                     .rounding_error = tensors[forward ? 0 : 1].error_ratio,
-                    .zeroed = tensors[forward ? 0 : 1].zeroed_ratio});
+                    .zeroed = tensors[forward ? 0 : 1].zeroed_ratio,
+                    .connections = now.connections});
     before = now;
   }
   return sent;

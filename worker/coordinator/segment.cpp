@@ -176,6 +176,7 @@ std::optional<protocol::Segment> SegmentWindow::segment() const {
       if (sample.timed > 0) means.push_back(seconds_of(sample));
       link.rounding_error += sample.rounding_error / segment.steps;
       link.zeroed += sample.zeroed / segment.steps;
+      link.connections = sample.connections;
       if (sample.rtt_seconds > 0) link.latency_seconds = sample.rtt_seconds / 2;
     }
     if (link.transfers == 0) continue;
@@ -282,7 +283,8 @@ void Segments::take(Kept& kept, const protocol::StageStatus& status) {
                                                      .seconds = sent.seconds,
                                                      .rtt_seconds = sent.rtt_seconds,
                                                      .rounding_error = sent.rounding_error,
-                                                     .zeroed = sent.zeroed};
+                                                     .zeroed = sent.zeroed,
+                                                     .connections = sent.connections};
   }
   if (gathered.ranks == replicas * kept.stages) {
     if (!gathered.interrupted && sample.seconds > 0) kept.window.add(std::move(sample));

@@ -41,6 +41,7 @@ struct StepSample {
     double seconds = 0;  // of the timed ones
     double rtt_seconds = 0;
     double rounding_error = 0, zeroed = 0;
+    int connections = 1;
   };
   std::vector<Link> links;                     // by replica, boundary and direction, forward first
   std::vector<std::pair<double, double>> ops;  // mean forward and backward by replica and stage

@@ -150,6 +150,7 @@ void fields(auto& io, Is<SegmentLink> auto& link) {
   io("transfers", link.transfers);
   if (io.kReads || link.rounding_error != 0) io("roundingError", link.rounding_error);
   if (io.kReads || link.zeroed != 0) io("zeroed", link.zeroed);
+  if (io.kReads || link.connections != 1) io("connections", link.connections);
 }
 
 void fields(auto& io, Is<PartSeconds> auto& parts) {
@@ -326,6 +327,7 @@ void fields(auto& io, Is<Sent> auto& sent) {
   io("rttSeconds", sent.rtt_seconds);
   if (io.kReads || sent.rounding_error != 0) io("roundingError", sent.rounding_error);
   if (io.kReads || sent.zeroed != 0) io("zeroed", sent.zeroed);
+  if (io.kReads || sent.connections != 1) io("connections", sent.connections);
 }
 void fields(auto& io, Is<StageStatus> auto& status) {
   io.required("epoch", status.epoch);

@@ -124,6 +124,7 @@ struct SegmentLink {
   double latency_seconds = 0;     // half of a small round trip
   std::int64_t timed = 0, transfers = 0;
   double rounding_error = 0, zeroed = 0;  // as in Sent
+  int connections = 1;                    // in the last step
 };
 // Seconds of each part of a step, by StepPart. Parts without time are not sent.
 struct PartSeconds {
@@ -322,6 +323,7 @@ struct Sent {
   double rtt_seconds = 0;                 // the smallest of late; 0 = unknown
   // In the last step, by a codec: relative error, and part of the numbers that became 0.
   double rounding_error = 0, zeroed = 0;
+  int connections = 1;  // that share the messages now
 };
 struct StageStatus {  // sent after each step
   std::uint32_t epoch = 0;

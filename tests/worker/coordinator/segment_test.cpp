@@ -45,7 +45,8 @@ struct Job {
                       .timed = message > 0 ? 8 : 0,
                       .seconds = message * 8,
                       .rtt_seconds = 0.0004,
-                      .rounding_error = stage == 0 ? 0.001 * static_cast<double>(done) : 0}};
+                      .rounding_error = stage == 0 ? 0.001 * static_cast<double>(done) : 0,
+                      .connections = stage == 0 && done > 2 ? 4 : 1}};
       segments.on_status(status);
     }
   }
@@ -79,6 +80,8 @@ TEST(Segments, HaveMeansOfTheStepsOfThePlan) {
   EXPECT_DOUBLE_EQ(segment->links[1].latency_seconds, 0.0002);
   EXPECT_NEAR(segment->links[0].rounding_error, 0.0025, 1e-12) << "of steps 1 to 4";
   EXPECT_EQ(segment->links[1].rounding_error, 0);
+  EXPECT_EQ(segment->links[0].connections, 4) << "in the last step";
+  EXPECT_EQ(segment->links[1].connections, 1);
   ASSERT_EQ(segment->ranks.size(), 2U);
   EXPECT_NEAR(segment->ranks[1].backward_seconds, 0.02, 1e-12);
   EXPECT_FALSE(job.segments.previous());

@@ -9,6 +9,8 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "operator/adaptation/memory.h"
@@ -44,10 +46,13 @@ struct NetworkMemory {
   double cost_seconds = 0, cost_part = 0;                       // of all slow links, in a step
   std::optional<explain::Waterfall> waterfall;                  // of the segment's steps
   std::vector<LinkCodecs> codecs_in_force;                      // of boundaries that are not raw
-  int steps = 0;                                                // of that segment
-  std::string slowest_node;                                     // that has the slowest stage
-  int replica = 0;                                              // whose step the waterfall divides
-  std::vector<protocol::PartSeconds> parts;                     // of its ranks by stage
+  // Connections of each link, by replica, boundary and direction, of this generation.
+  std::map<std::tuple<int, int, bool>, int> connections;
+  std::pair<std::uint32_t, int> connections_of;  // revision and incarnation
+  int steps = 0;                                 // of that segment
+  std::string slowest_node;                      // that has the slowest stage
+  int replica = 0;                               // whose step the waterfall divides
+  std::vector<protocol::PartSeconds> parts;      // of its ranks by stage
   // With the waterfall: what makes the step slow, what would help.
   explain::DeviceHistory devices;
   explain::Causes causes;

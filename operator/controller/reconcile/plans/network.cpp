@@ -12,6 +12,7 @@
 #include "operator/controller/reconcile/plans/plans.h"
 #include "operator/facts/planning.h"
 #include "operator/planner/model/stage_costs.h"
+#include "worker/base/text.h"
 
 namespace weir::reconcile {
 namespace {
@@ -72,6 +73,52 @@ std::vector<LinkCodecs> codecs_in_force(const facts::Facts& facts, const planner
   return result;
 }
 
+// Nodes of the sender and of the receiver; "" = the plan has no such link.
+NodePair nodes_of(const schedule::Plan& plan, const protocol::SegmentLink& link) {
+  NodePair nodes;
+  for (const schedule::RankPlace& rank : plan.ranks) {
+    if (rank.replica != link.replica) continue;
+    if (rank.stage == link.boundary) (link.forward ? nodes.first : nodes.second) = rank.node;
+    if (rank.stage == link.boundary + 1) (link.forward ? nodes.second : nodes.first) = rank.node;
+  }
+  return nodes;
+}
+
+std::string rate_text(const std::map<NodePair, estimator::SegmentRate>& rates,
+                      const NodePair& nodes) {
+  const auto known = rates.find(nodes);
+  return known != rates.end() && known->second.rate > 0 ? bits_per_second(known->second.rate)
+                                                        : "too fast to be timed";
+}
+
+// Tells of links whose senders have chosen another number of connections. Memory has the rates of
+// the segment before. A new generation begins with one again, which is no choice.
+void tell_connections(const View& view, Draft& draft, const SegmentRates& now) {
+  NetworkMemory& memory = draft.adaptation.network;
+  const protocol::Report& report = view.snapshot.report->body;
+  if (now.links.empty()) return;  // too few steps yet
+  const std::pair<std::uint32_t, int> generation{report.plan_revision, report.incarnation};
+  const bool fresh = std::exchange(memory.connections_of, generation) != generation;
+  if (fresh) memory.connections.clear();
+  for (const protocol::SegmentLink& link : report.segment->links) {
+    constexpr int kMost = 16;
+    const NodePair nodes = nodes_of(*view.plan, link);
+    const int count = std::clamp(link.connections, 1, kMost);
+    if (nodes.first.empty() || nodes.second.empty()) continue;
+    const auto [known, first] =
+        memory.connections.try_emplace({link.replica, link.boundary, link.forward}, count);
+    const int before = std::exchange(known->second, count);
+    if (first || before == count) continue;
+    draft.event("Normal", "LinkConnectionsChanged",
+                "link " + nodes.first + "->" + nodes.second + ": " + std::to_string(before) +
+                    " -> " + std::to_string(count) + " connections, " +
+                    rate_text(memory.rates, nodes) + " -> " + rate_text(now.links, nodes) +
+                    (count > before ? ": each flow was capped, the port was not full"
+                                    : ": fewer carry as much"),
+                "Observe");
+  }
+}
+
 }  // namespace
 
 void judge_network(const View& view, Draft& draft, estimator::Estimates& estimates) {
@@ -99,8 +146,10 @@ void judge_network(const View& view, Draft& draft, estimator::Estimates& estimat
       network.codecs_in_force = codecs_in_force(facts, *model);
       network.cost_seconds = cost.seconds;
       network.cost_part = cost.saving.part;
+      tell_connections(view, draft, segment);
       network.usual = std::move(usual);
-      network.rates = segment.links;
+      // A segment that has just begun tells no rates yet.
+      if (!segment.links.empty()) network.rates = segment.links;
     }
   }
   for (estimator::LinkEstimate& link : estimates.links) {

@@ -46,7 +46,8 @@ struct Job {
                                    .error = own > 0 ? 0.01 * kBytes / own : 0,
                                    .timed = own > 0 ? 16 * i : 0,
                                    .transfers = 17 * i,
-                                   .rounding_error = boundary == 1 && forward ? 0.0075 : 0});
+                                   .rounding_error = boundary == 1 && forward ? 0.0075 : 0,
+                                   .connections = boundary == 1 && forward ? connections : 1});
         }
       }
       if (tells_parts) {
@@ -66,6 +67,7 @@ struct Job {
   }
   World world;
   bool tells_parts = false;
+  int connections = 1;       // of that link
   int slow_stage = -1;       // that computes 40 % slower
   double codec_seconds = 0;  // of a step, on each stage
 };
@@ -119,6 +121,26 @@ TEST(ContendedLink, IsNotClaimedWithoutSegments) {
   for (auto& link : job.world.estimates.links) link.now = 0.3 * kFast;  // Prometheus alone
   job.world.steps(40, 1.15);
   EXPECT_EQ(job.world.event_count("NetworkContended"), 0);
+}
+
+TEST(Connections, OfALinkThatChangeAreToldWithItsRates) {
+  Job job;
+  job.train(10, kFast / 4, 1.15);
+  job.connections = 4;
+  job.train(10, kFast, 1.15);
+  EXPECT_EQ(job.world.event_count("LinkConnectionsChanged"), 1);
+  EXPECT_EQ(job.world.last_note("LinkConnectionsChanged"),
+            "link n2->n3: 1 -> 4 connections, 800.0Mbit/s -> 3.2Gbit/s: each flow was capped, the "
+            "port was not full");
+  job.connections = 2;
+  job.train(10, kFast, 1.15);
+  EXPECT_THAT(job.world.last_note("LinkConnectionsChanged"),
+              StartsWith("link n2->n3: 4 -> 2 connections, 3.2Gbit/s -> 3.2Gbit/s: fewer carry"));
+
+  job.world.report->body.incarnation += 1;  // the links are new, and begin with one
+  job.connections = 1;
+  job.train(10, kFast, 1.15);
+  EXPECT_EQ(job.world.event_count("LinkConnectionsChanged"), 2);
 }
 
 // Tenths of a millisecond by line.
