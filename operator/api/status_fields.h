@@ -219,6 +219,9 @@ void fields(const Io& io, T& report) {
     io("progress.bubblePercent", report.bubble_percent);
     io("progress.estimatedRemainingSeconds", report.estimated_remaining_seconds);
     io("progress.lastCheckpointStep", report.last_checkpoint_step);
+    if (io.kReads || report.compressed_steps > 0) {
+      io("progress.compressedSteps", report.compressed_steps);
+    }
     io("progress.lastStepTime", report.last_step_time);
     io("progress.lastReportTime", report.last_report_time);
   }

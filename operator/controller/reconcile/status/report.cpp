@@ -175,6 +175,24 @@ std::vector<api::LinkCompression> compression_of(const View& view, const Draft& 
   return all;
 }
 
+// Steps that were trained with codecs until now. Of the steps since the last status those up to the
+// applied one belong to the plan before; if there was more than one, the others are not told apart.
+std::int64_t compressed_steps(const View& view, const Draft& draft, std::int64_t step) {
+  const api::ReportStatus& old = view.job().report;
+  // As in the status of this pass, which may have seen only now that the plan is applied.
+  const auto revision = static_cast<std::uint32_t>(draft.status.plan.applied_revision);
+  const schedule::Plan *before = nullptr, *applied_plan = nullptr;
+  for (const schedule::Plan& plan : view.snapshot.plans) {
+    if (plan.revision < revision) before = &plan;
+    if (plan.revision == revision) applied_plan = &plan;
+  }
+  if (applied_plan == nullptr || step <= old.step) return old.compressed_steps;
+  const std::int64_t applied = std::clamp(draft.status.plan.applied_step, old.step, step);
+  const bool compressed = before != nullptr && !before->codecs.raw();
+  return old.compressed_steps + (compressed ? applied - old.step : 0) +
+         (applied_plan->codecs.raw() ? 0 : step - applied);
+}
+
 // Interval of progress in status. Each job has its own, so that not all jobs write at once.
 std::chrono::milliseconds progress_interval(const View& view) {
   constexpr int kProgressPerSecond = 20;  // of all jobs together
@@ -260,6 +278,7 @@ void show_report(const View& view, Draft& draft) {
     shown.estimated_remaining_seconds = seconds_left(
         report.total_steps - step, view.spec().global_batch / report.samples_per_second);
   }
+  shown.compressed_steps = compressed_steps(view, draft, step);
   shown.last_step_time = step != old.step || !old.last_step_time ? view.snapshot.report->received
                                                                  : *old.last_step_time;
   shown.last_report_time = view.snapshot.report->received;

@@ -295,6 +295,25 @@ TEST(Compression, IsShownWithWhatItSavesAndSinceWhen) {
   EXPECT_EQ(shown[0].since_step, since);
 }
 
+TEST(Compression, CountsItsSteps) {
+  Job job = bound_job("Auto", true);
+  job.train(16, kBound, 2.5);
+  ASSERT_EQ(job.world.event_count("PlanCompressed"), 1);
+  EXPECT_EQ(job.world.job.report.compressed_steps, 0);
+  job.world.coordinator_applies();
+  const std::int64_t begin = job.world.report->body.last_switch->step;
+  job.train(20, kBound, 1.5);
+  EXPECT_EQ(job.world.job.report.compressed_steps, job.world.job.report.step - begin);
+  EXPECT_GT(job.world.job.report.compressed_steps, 8);
+
+  job.world.job.spec.adaptation.compress.enabled = false;  // the next plan is raw
+  job.world.settle();
+  job.world.coordinator_applies();
+  const std::int64_t end = job.world.report->body.last_switch->step;
+  job.train(20, kBound, 2.5);
+  EXPECT_EQ(job.world.job.report.compressed_steps, end - begin);
+}
+
 TEST(Compression, EndsAndIsNotTriedAgainWhereItCostsMoreThanItGains) {
   Job job = bound_job("Auto", true);
   job.train(16, kBound, 2.5);
