@@ -123,12 +123,13 @@ std::optional<gate::Proposal> revert(const facts::Facts& facts, const costing::C
   constexpr std::int64_t kOutSteps = 1000;
   const auto& segment = facts.report->segment;
   const bool own = segment && segment->revision == facts.plan->revision;
-  const auto reverted =
-      guard(*facts.plan, costing.model.number_bytes, own ? &*segment : nullptr, memory.validations);
+  const auto reverted = guard(*facts.plan, costing.model.number_bytes, own ? &*segment : nullptr,
+                              memory.validations, memory.losses);
   if (!reverted) return std::nullopt;
   memory.coarser.quarantine[describe(facts.plan->codecs)] = facts.report->step + kOutSteps;
   memory.stopped = reverted->for_good;
   memory.validations.worse_in_row = 0;
+  memory.losses.coded.clear();
   gate::Proposal proposal =
       proposal_of(facts, costing, gate::Kind::kRevertCodecs, reverted->codecs,
                   {.schedule = facts.plan->schedule, .seconds = costing.current_seconds});
@@ -227,6 +228,7 @@ Answer propose(const facts::Facts& facts, const costing::Costing& costing,
                      costing.current_seconds > 0;
   const Codecs& now = facts.plan->codecs;
   note(facts.report->validation, now.raw(), memory.validations);
+  note(facts.report->loss, facts.report->step, now.raw(), memory.losses);
   if (asked) memory.stopped = false;
   if (costing.input.codec_seconds.measured) {
     memory.codec_seconds = costing.input.codec_seconds.per_number;

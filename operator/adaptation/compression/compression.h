@@ -19,6 +19,7 @@ struct Memory {
   gate::Record coarser, finer;  // offers are named by describe()
   gate::Clock clock;
   Validations validations;
+  Losses losses;
   bool stopped = false;  // until weir.dev/replan
   // Seconds of one encoding or decoding of a number, as last measured; 0 = never. So codecs that
   // cost too much are not tried again on an assumption.

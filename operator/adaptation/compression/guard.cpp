@@ -2,6 +2,7 @@
 #include "operator/adaptation/compression/guard.h"
 
 #include <cmath>
+#include <string>
 #include <vector>
 
 #include "operator/adaptation/compression/choose.h"
@@ -16,6 +17,30 @@ using schedule::Codecs;
 constexpr int kSteps = 8;             // of the segment, at least
 constexpr double kWorse = 1.01;       // times the validation loss of raw tensors
 constexpr int kWorseValidations = 2;  // in a row
+
+constexpr double kErrors = 5;  // standard errors by which training losses are worse
+
+struct Spread {
+  double mean = 0, squared_error = 0;  // of the mean
+};
+Spread spread_of(const std::deque<double>& losses) {
+  const auto count = static_cast<double>(losses.size());
+  double sum = 0, squares = 0;
+  for (const double loss : losses) sum += loss;
+  for (const double loss : losses) squares += (loss - sum / count) * (loss - sum / count);
+  return {sum / count, squares / (count - 1) / count};
+}
+
+// Why training losses are certainly worse; "" = they are not, or too few are known.
+std::string why_worse(const Losses& losses) {
+  if (losses.raw.size() < kLosses || losses.coded.size() < kLosses) return "";
+  const Spread raw = spread_of(losses.raw), coded = spread_of(losses.coded);
+  const double error = std::sqrt(raw.squared_error + coded.squared_error);
+  if (!(coded.mean > raw.mean + kErrors * error)) return "";
+  return "the training loss of " + std::to_string(kLosses) + " reports is " +
+         number(coded.mean, 4) + ", with raw tensors it was " + number(raw.mean, 4) +
+         "; no codec is tried until weir.dev/replan";
+}
 
 // About twice the usual values: more comes from blocks that one number owns.
 struct Limits {
@@ -42,8 +67,18 @@ void note(const std::optional<protocol::Validation>& newest, bool raw, Validatio
   validations.worse_in_row = fine ? 0 : validations.worse_in_row + 1;
 }
 
+void note(double loss, std::int64_t step, bool raw, Losses& losses) {
+  if (step <= losses.step || !std::isfinite(loss)) return;
+  losses.step = step;
+  if (raw) losses.coded.clear();
+  auto& own = raw ? losses.raw : losses.coded;
+  own.push_back(loss);
+  if (own.size() > kLosses) own.pop_front();
+}
+
 std::optional<Reverted> guard(const schedule::Plan& plan, int number_bytes,
-                              const protocol::Segment* segment, const Validations& validations) {
+                              const protocol::Segment* segment, const Validations& validations,
+                              const Losses& losses) {
   if (plan.codecs.raw()) return std::nullopt;
   if (validations.worse_in_row >= kWorseValidations) {
     return Reverted{.codecs = {},
@@ -51,6 +86,10 @@ std::optional<Reverted> guard(const schedule::Plan& plan, int number_bytes,
                            number(validations.raw.value_or(NAN), 4) +
                            ", that of raw tensors; no codec is tried until weir.dev/replan",
                     .for_good = true};
+  }
+  if (validations.step < 0) {
+    const std::string why = why_worse(losses);
+    if (!why.empty()) return Reverted{.codecs = {}, .why = why, .for_good = true};
   }
   if (segment == nullptr || segment->steps < kSteps) return std::nullopt;
   for (const protocol::SegmentLink& link : segment->links) {

@@ -2,7 +2,9 @@
 // Watches what codecs do to training (operator/adaptation/compression/README.md "Guard"). Pure.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 
@@ -20,6 +22,15 @@ struct Validations {
 // raw: no codec is in force.
 void note(const std::optional<protocol::Validation>& newest, bool raw, Validations& validations);
 
+// Training losses of the newest reports, oldest first, at most kLosses of each: with raw tensors,
+// and with codecs since then. For jobs without validations.
+inline constexpr std::size_t kLosses = 50;
+struct Losses {
+  std::deque<double> raw, coded;
+  std::int64_t step = -1;  // of the newest one
+};
+void note(double loss, std::int64_t step, bool raw, Losses& losses);
+
 // Why the codecs of the plan in force have to go, and finer ones instead.
 struct Reverted {
   schedule::Codecs codecs;
@@ -28,6 +39,7 @@ struct Reverted {
 };
 // Nothing while the plan is raw, or has run too few steps. segment: of that plan, or null.
 std::optional<Reverted> guard(const schedule::Plan& plan, int number_bytes,
-                              const protocol::Segment* segment, const Validations& validations);
+                              const protocol::Segment* segment, const Validations& validations,
+                              const Losses& losses = {});
 
 }  // namespace weir::compression

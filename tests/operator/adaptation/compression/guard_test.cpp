@@ -66,6 +66,42 @@ TEST(Guard, TakesAllBackWhereValidationGetsWorseTwice) {
             "no codec is tried until weir.dev/replan");
 }
 
+// Losses around `level` from step `first` on, one a report.
+void train(Losses& losses, std::int64_t first, double level, bool raw) {
+  for (int i = 0; i < 50; ++i) note(level + (i % 2 == 0 ? 0.05 : -0.05), first + i, raw, losses);
+}
+
+TEST(Guard, TakesAllBackWhereTrainingGetsWorseWithoutValidations) {
+  const auto plan = plan_with(Codec::kInt8);
+  Losses losses;
+  train(losses, 1, 2.0, true);
+  train(losses, 100, 2.03, false);  // within noise: the standard error is 0.01
+  EXPECT_FALSE(guard(plan, 4, nullptr, {}, losses));
+  train(losses, 200, 2.06, false);
+  const auto reverted = guard(plan, 4, nullptr, {}, losses);
+  ASSERT_TRUE(reverted);
+  EXPECT_TRUE(reverted->codecs.raw());
+  EXPECT_TRUE(reverted->for_good);
+  EXPECT_EQ(reverted->why,
+            "the training loss of 50 reports is 2.0600, with raw tensors it was 2.0000; no codec "
+            "is tried until weir.dev/replan");
+  Validations validations;
+  note(protocol::Validation{.step = 300, .loss = 2}, false, validations);
+  EXPECT_FALSE(guard(plan, 4, nullptr, validations, losses)) << "validations are the better judge";
+}
+
+TEST(Guard, JudgesByFiftyTrainingLossesOfEachKind) {
+  const auto plan = plan_with(Codec::kInt8);
+  Losses losses;
+  train(losses, 1, 2.0, true);
+  for (int i = 0; i < 49; ++i) note(3, 100 + i, false, losses);
+  note(NAN, 149, false, losses);
+  note(3, 148, false, losses);  // told again
+  EXPECT_FALSE(guard(plan, 4, nullptr, {}, losses)) << "49 are too few";
+  note(2, 150, true, losses);
+  EXPECT_TRUE(losses.coded.empty()) << "raw again";
+}
+
 TEST(Guard, ComparesWithTheFirstValidationWhereNoneWasRaw) {
   Validations validations;
   note(protocol::Validation{.step = 10, .loss = 3}, false, validations);
