@@ -6,8 +6,10 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <regex>
 #include <set>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -57,10 +59,13 @@ void each_field(const YAML::Node& schema, const std::string& path, const Visit& 
   }
 }
 
-void each_field(const Visit& visit) {
+YAML::Node schema_of_the_spec() {
   const YAML::Node crd = YAML::LoadFile(WEIR_SOURCE_DIR "/crds/pipelinejobs.weir.dev.yaml");
-  const YAML::Node whole = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
-  each_field(whole["properties"]["spec"], "", visit);
+  return crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+}
+
+void each_field(const Visit& visit) {
+  each_field(schema_of_the_spec(), "", visit);
 }
 
 PipelineJob job_with(const std::string& path, const json& value) {
@@ -91,6 +96,26 @@ TEST(Crd, EveryFieldOfTheSpecIsRead) {
     EXPECT_FALSE(job_with(path, value).spec == plain.spec) << path << ": " << value;
   });
   EXPECT_GT(fields, 50);
+}
+
+// Admission then refuses others, as the worker's options do on a command line.
+TEST(Crd, BoundsTheNetworkAndTheCodecs) {
+  const YAML::Node spec = schema_of_the_spec()["properties"];
+  const YAML::Node network = spec["network"]["properties"];
+  EXPECT_EQ(network["connectionsPerLink"]["minimum"].as<int>(), 0);
+  EXPECT_EQ(network["connectionsPerLink"]["maximum"].as<int>(), 16);
+  const std::regex name(network["congestionControl"]["pattern"].as<std::string>());
+  EXPECT_TRUE(std::regex_match("bbr", name));
+  EXPECT_FALSE(std::regex_match("a b", name));
+  EXPECT_EQ(network["congestionControl"]["maxLength"].as<int>(), 15);
+  for (const char* kind : {"boundary", "bulk"}) {
+    const YAML::Node dscp = network["dscp"]["properties"][kind];
+    EXPECT_EQ(dscp["minimum"].as<int>(), 0) << kind;
+    EXPECT_EQ(dscp["maximum"].as<int>(), 63) << kind;
+  }
+  const YAML::Node compress = spec["adaptation"]["properties"]["compress"]["properties"];
+  EXPECT_EQ(compress["coarsest"]["enum"].as<std::vector<std::string>>(),
+            (std::vector<std::string>{"BF16", "Int8", "Int6"}));
 }
 
 TEST(Crd, AFieldThatReachesPodsIsInTheHashOfTheTemplate) {
