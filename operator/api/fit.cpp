@@ -17,7 +17,7 @@ constexpr std::size_t kMostPendingReason = 1024, kMostNodes = 16, kMostNodeReaso
 constexpr std::size_t kMostObjectName = 253, kMostStages = 256, kMostLinks = 16, kMostShares = 256,
                       kMostLines = 16, kMostRanks = 64, kMostSeen = 8, kMostCauseText = 512;
 constexpr std::size_t kMostSplit = 128, kMostModelText = 256, kMostFolder = 4096,
-                      kMostRecovery = 1024, kMostRestarted = 4096;
+                      kMostRecovery = 1024, kMostRestarted = 4096, kMostReplicas = 256;
 
 void shorten(std::string& text, std::size_t limit) {
   if (text.size() > limit) text = cut(text, limit);
@@ -69,6 +69,7 @@ void fit(JobStatus& status) {
   }
   shorten(status.recovery.spares, kMostNumber);
   shorten(status.recovery.copies, kMostRecovery);
+  shorten(status.recovery.lost_replicas, kMostReplicas);
   shorten(status.recovery.container_restarts, kMostRestarted);
   for (ContainerRestarts& each : status.recovery.container_restarts) {
     shorten(each.pod_uid, kMostReason);

@@ -95,6 +95,7 @@ struct RecoveryStatus {
   std::optional<Recovery> last;
   int incarnation = 0;  // of the applied plan: how often its workers have joined again
   std::vector<ContainerRestarts> container_restarts;
+  std::vector<int> lost_replicas;          // protocol::Report::lost_replicas
   std::optional<Time> last_container_end;  // of those that were counted as a restart
   bool operator==(const RecoveryStatus&) const = default;
 };

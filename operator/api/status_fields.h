@@ -101,6 +101,7 @@ void fields(const auto& io, Same<RecoveryStatus> auto& recovery) {
   io("lostSteps", recovery.lost_steps);
   io("last", recovery.last);
   if (io.kReads || recovery.incarnation > 0) io("incarnation", recovery.incarnation);
+  io("lostReplicas", recovery.lost_replicas);
   io("containerRestarts", recovery.container_restarts);
   io("lastContainerEndTime", recovery.last_container_end);
 }

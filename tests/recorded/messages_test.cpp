@@ -197,7 +197,8 @@ Report report() {
           .snapshots = "each 4 steps",
           .segment = segment_of(7),
           .previous_segment = segment_of(6),
-          .stall = Stall{30.5, 3, {{0, 2, "backward", 7, 31.25}, {0, 3}}}};
+          .stall = Stall{30.5, 3, {{0, 2, "backward", 7, 31.25}, {0, 3}}},
+          .lost_replicas = {1}};
 }
 
 TEST(RecordedMessages, HaveTheSameBytes) {

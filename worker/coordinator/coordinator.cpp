@@ -13,6 +13,7 @@
 #include "worker/base/log.h"
 #include "worker/base/utf8.h"
 #include "worker/control/link.h"
+#include "worker/coordinator/cover.h"
 #include "worker/coordinator/members.h"
 #include "worker/coordinator/observer.h"
 #include "worker/coordinator/plan_switch.h"
@@ -300,7 +301,9 @@ class JobCoordinator final : public Coordinator {
     for (const auto& note : effects.notes) log_info(kComponent, note);
     send(effects.send);
     rounds_.follow(switch_.training());
-    reporter_.follow(switch_.training(), switch_.incarnation());
+    // A segment describes the plan with all of its replicas.
+    reporter_.follow(switch_.covered().empty() ? switch_.training() : nullptr,
+                     switch_.incarnation());
     observer_.follow(switch_.training(), switch_.incarnation(), switch_.lost());
     if (options_.on_step) {
       totals_.follow(switch_.training(), switch_.incarnation(), switch_.lost());
@@ -419,6 +422,12 @@ class JobCoordinator final : public Coordinator {
     report.exported = exported_;
     report.validation = validation_;
     report.stall = observer_.stall(members_, clock_.now());
+    if (report.stall) {  // its readers know the plan with all replicas only
+      for (auto& rank : report.stall->ranks) {
+        rank.replica = number_in_whole(rank.replica, switch_.covered());
+      }
+    }
+    report.lost_replicas.assign(switch_.gone().begin(), switch_.gone().end());
     source_->report(std::move(report));
   }
 

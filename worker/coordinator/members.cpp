@@ -3,10 +3,13 @@
 
 #include <algorithm>
 
+#include "worker/base/units.h"
 #include "worker/base/worker_index.h"
 
 namespace weir::coordinator {
 namespace {
+
+constexpr double kLongestStepSeconds = 1e7;  // limit for a duration that a rank reports
 
 bool same_place(const protocol::Member& a, const protocol::Member& b) {
   return a.pod == b.pod && a.pod_uid == b.pod_uid && a.ips == b.ips && a.node == b.node &&
@@ -118,6 +121,18 @@ std::optional<int> Members::index_of(control::SessionId session) const {
     if (session != 0 && state.session == session) return index;
   }
   return std::nullopt;
+}
+
+std::chrono::nanoseconds longest_step(const schedule::Plan& plan, const Members& members) {
+  std::chrono::nanoseconds longest{0};
+  for (const schedule::RankPlace& rank : plan.ranks) {
+    const MemberState* const state = members.by_pod(rank.pod);
+    if (state == nullptr) continue;
+    const double seconds = state->status ? state->status->step_seconds : 0;
+    if (!(seconds > 0)) return std::chrono::nanoseconds{0};
+    longest = std::max(longest, from_seconds(std::min(seconds, kLongestStepSeconds)));
+  }
+  return longest;
 }
 
 bool Members::complete(int workers) const {

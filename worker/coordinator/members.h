@@ -70,6 +70,9 @@ class Members {
   std::uint64_t version_ = 0;
 };
 
+// The longest last step of the plan's ranks, connected or not; 0 if it is unknown for one of them.
+std::chrono::nanoseconds longest_step(const schedule::Plan& plan, const Members& members);
+
 // The rank says "too late" of a step that it has not passed: its generation has just broken, and it
 // says so itself once it has waited for a plan. Each further order would get this answer at once.
 inline bool does_not_train(const protocol::Saved& saved) {

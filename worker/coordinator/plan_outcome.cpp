@@ -142,16 +142,20 @@ void PlanSwitch::applied(const Members& members, SteadyTime now, Effects& effect
   // Otherwise all replicas have met before the first step of the plan.
   apart_ = schedule::averages(*base_);
   failed_rejoins_ = 0;
+  cover_refused_ = false;
+  if (covered_.empty()) failed_joins_ = 0;
+  gone_ = covered_.empty() ? lost_ : covered_;
   const bool tells = attempt_->rejoin && attempt_->no_point.empty();
   report(protocol::Outcome::kApplied,
-         tells ? "joined again, incarnation " + std::to_string(attempt_->incarnation)
-               : attempt_->no_point,
+         !tells ? attempt_->no_point
+                : (covered_.empty() ? "joined again" : "the others go on") +
+                      (", incarnation " + std::to_string(attempt_->incarnation)),
          effects);
   phase_ = Phase::kIdle;
   attempt_.reset();
   if (next_) {
     begin(*std::exchange(next_, std::nullopt), false, members, now, effects);
-  } else if (!lost_.empty()) {
+  } else if (reduced()) {
     rejoin(members, now, effects);
   }
 }
@@ -175,6 +179,7 @@ bool PlanSwitch::lose_replica(int except, const schedule::RankPlace* rank,
   if (nobody) return false;
   const int replica = rank->replica;
   if (!lost_.insert(replica).second) return true;
+  gone_ = lost_;
   effects.notes.push_back("plan " + std::to_string(base_->revision) + " goes on without replica " +
                           std::to_string(replica) + ": " + lost.reason);
   for (const schedule::RankPlace& other : base_->ranks) {
@@ -192,6 +197,7 @@ Effects PlanSwitch::on_lost(int index, const std::string& reason, const Members&
   Effects effects;
   const auto* state = members.find(index);
   if (state == nullptr) return effects;
+  cover_refused_ = false;
   const auto* of_base = rank_of(base(), state);
   protocol::PeerLost lost{.reason = "pod " + state->member.pod + " lost: " + reason};
   if (of_base != nullptr) {
@@ -212,6 +218,7 @@ Effects PlanSwitch::on_lost(int index, const std::string& reason, const Members&
   if (breaks) {
     broken_ = true;
     lost_.clear();
+    attempt_->not_before = now;
     to_ranks(*base_, lost, members, effects, index);
   }
   if (phase_ != Phase::kPreparing) return effects;
@@ -223,6 +230,8 @@ Effects PlanSwitch::on_lost(int index, const std::string& reason, const Members&
     to_ranks(attempt_->plan, protocol::Abort{attempt_->plan.revision}, members, effects);
     report(protocol::Outcome::kAborted, lost.reason + ", before COMMIT", effects);
     begin(schedule::Plan(attempt_->wanted), false, members, now, effects);
+  } else if (attempt_->rejoin && broken_ && attempt_->wanted.replica_count() > 1) {
+    prepare_again(members, now, effects);  // others may go on without it
   } else {
     give_up(protocol::Outcome::kAborted, lost.reason + ", before COMMIT", members, now, effects);
   }
@@ -251,6 +260,7 @@ void PlanSwitch::on_peer_lost(int index, const protocol::PeerLost& lost, const M
       if (!lose_replica(index, of_base, lost, members, effects)) {
         broken_ = true;
         lost_.clear();
+        attempt_->not_before = now;
         to_ranks(*base_, lost, members, effects, index);
       }
       if (phase_ != Phase::kPreparing) return;
@@ -275,8 +285,11 @@ void PlanSwitch::give_up(protocol::Outcome outcome, const std::string& reason,
   if (phase_ == Phase::kPreparing) {
     to_ranks(attempt_->plan, protocol::Abort{attempt_->plan.revision}, members, effects);
   }
+  // The place of the lost rank is waited for instead, which need not come later for that.
+  const bool no_cover = !attempt_->covered.empty() && outcome == protocol::Outcome::kRefused;
+  cover_refused_ = cover_refused_ || no_cover;
   if (attempt_->rejoin) {
-    ++failed_rejoins_;
+    if (!no_cover) ++(attempt_->joins ? failed_joins_ : failed_rejoins_);
     effects.notes.push_back("joining plan " + std::to_string(attempt_->plan.revision) +
                             " again failed: " + reason);
   } else {
@@ -284,7 +297,7 @@ void PlanSwitch::give_up(protocol::Outcome outcome, const std::string& reason,
   }
   phase_ = Phase::kIdle;
   attempt_.reset();
-  if (base_ && (broken_ || !lost_.empty())) rejoin(members, now, effects);
+  if (base_ && (broken_ || reduced())) rejoin(members, now, effects);
 }
 
 // For a loss after COMMIT or without a plan switch.
@@ -313,7 +326,9 @@ void PlanSwitch::generation_lost(int except, const protocol::PeerLost& lost, con
     to_ranks(*base_, lost, members, effects, except);
   }
   if (phase != Phase::kIdle) {
-    if (phase == Phase::kLoading || attempt_->rejoin) ++failed_rejoins_;
+    if (phase == Phase::kLoading || attempt_->rejoin) {
+      ++(attempt_->joins ? failed_joins_ : failed_rejoins_);
+    }
     if (!attempt_->rejoin) report(protocol::Outcome::kAborted, lost.reason, effects);
   }
   broken_ = true;
@@ -327,7 +342,7 @@ void PlanSwitch::generation_lost(int except, const protocol::PeerLost& lost, con
 }
 
 void PlanSwitch::rejoin(const Members& members, SteadyTime now, Effects& effects) {
-  schedule::Plan again = *base_;
+  schedule::Plan again = covered_.empty() ? *base_ : *whole_;
   again.state = schedule::StateMove::kKeep;  // if the ranks are still at the same step
   again.holders.clear();
   begin(again, true, members, now, effects);

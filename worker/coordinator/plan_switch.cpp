@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "worker/base/text.h"
-#include "worker/base/units.h"
 #include "worker/schedule/validate.h"
 
 namespace weir::coordinator {
@@ -16,7 +15,6 @@ namespace {
 constexpr int kStepsToAnswer = 2;  // the running step, and one more for a rank that is slower
 // In band, up to three steps pass.
 constexpr int kStepsToApply = 4;
-constexpr double kLongestStepSeconds = 1e7;  // limit for a duration that a rank reports
 
 // True if both plans compute the same in a step, so that the switch can happen at any step.
 bool same_step(const schedule::Plan& a, const schedule::Plan& b) {
@@ -32,15 +30,10 @@ std::vector<const MemberState*> states_of(const schedule::Plan& plan, const Memb
   return result;
 }
 
-// The longest last step of all ranks; 0 if it is unknown for a rank.
-std::chrono::nanoseconds longest_step(const schedule::Plan& plan, const Members& members) {
-  std::chrono::nanoseconds longest{0};
-  for (const auto* state : states_of(plan, members)) {
-    const double seconds = state->status ? state->status->step_seconds : 0;
-    if (!(seconds > 0)) return std::chrono::nanoseconds{0};
-    longest = std::max(longest, from_seconds(std::min(seconds, kLongestStepSeconds)));
-  }
-  return longest;
+// E.g. "replica 1", "replicas 0, 2".
+std::string replicas_text(const std::set<int>& replicas) {
+  return (replicas.size() == 1 ? "replica " : "replicas ") +
+         joined(replicas, ", ", [](int one) { return std::to_string(one); });
 }
 
 std::int64_t highest_step(const schedule::Plan& plan, const Members& members) {
@@ -87,10 +80,11 @@ void PlanSwitch::begin(const schedule::Plan& wanted, bool rejoin, const Members&
   if (!patient()) {
     attempt_->deadline = now + std::chrono::seconds(wanted.prepare_timeout_seconds);
   }
-  if (rejoin && failed_rejoins_ > 0) {
+  const bool joins = !covered_.empty() && !broken_;
+  const int failures = joins ? failed_joins_ : failed_rejoins_;
+  if (rejoin && failures > 0) {
     constexpr int kMaxDoublings = 5;  // 1, 2, 4 .. 32 s
-    attempt_->not_before =
-        now + std::chrono::seconds(1 << std::min(failed_rejoins_ - 1, kMaxDoublings));
+    attempt_->not_before = now + std::chrono::seconds(1 << std::min(failures - 1, kMaxDoublings));
   }
   try_prepare(members, now, effects);
 }
@@ -117,7 +111,14 @@ std::chrono::nanoseconds PlanSwitch::time_to_apply(const Members& members) const
 
 void PlanSwitch::try_prepare(const Members& members, SteadyTime now, Effects& effects) {
   if (now < attempt_->not_before) return;
+  attempt_->plan = attempt_->wanted;
+  attempt_->covered.clear();
   auto filled = fill_plan(attempt_->wanted, job_uid_, members);
+  if (!filled && filled.error().code == Code::kUnavailable) {
+    if (auto without = cover(members, now)) {
+      filled = fill_plan(*std::move(without), job_uid_, members);
+    }
+  }
   if (!filled && filled.error().code == Code::kUnavailable) {
     if (attempt_->deadline && now >= *attempt_->deadline) {
       give_up(protocol::Outcome::kRefused, filled.error().message, members, now, effects);
@@ -137,18 +138,21 @@ void PlanSwitch::try_prepare(const Members& members, SteadyTime now, Effects& ef
     attempt_->plan.state = lives ? schedule::StateMove::kMove : schedule::StateMove::kKeep;
   }
   if (awaits_inventories(members, now, effects)) return;
+  if (!attempt_->covered.empty() && !holds_point(members)) return;  // the absent may hold more
+  attempt_->joins = !covered_.empty() && !broken_;
   attempt_->incarnation = next_incarnation(members);
   attempt_->new_generation =
-      broken_ || !lost_.empty() ||
+      broken_ || reduced() ||
       schedule::starts_generation(base(), attempt_->plan, attempt_->incarnation);
   // The remaining replicas hold the whole state, so the new plan takes it from them, whatever it
   // says.
-  if (!lost_.empty()) attempt_->plan.state = schedule::StateMove::kMove;
+  if (reduced()) attempt_->plan.state = schedule::StateMove::kMove;
   const auto unmovable = find_holders(members);
   if (!unmovable.empty()) {
     give_up(protocol::Outcome::kRefused, unmovable, members, now, effects);
     return;
   }
+  if (attempt_->joins && boundary(members) >= total_steps_) return;  // it is too late
   last_prepared_ = {attempt_->plan.revision, attempt_->incarnation};
   decide_state(members);
   phase_ = Phase::kPreparing;
@@ -163,9 +167,11 @@ void PlanSwitch::try_prepare(const Members& members, SteadyTime now, Effects& ef
            effects);
   to_idle(protocol::Prepare{.plan = attempt_->plan, .incarnation = attempt_->incarnation}, members,
           effects);
-  effects.notes.push_back("PREPARE of plan " + std::to_string(attempt_->plan.revision) +
-                          " incarnation " + std::to_string(attempt_->incarnation) +
-                          (attempt_->new_generation ? ", new generation" : ", in band"));
+  effects.notes.push_back(
+      "PREPARE of plan " + std::to_string(attempt_->plan.revision) + " incarnation " +
+      std::to_string(attempt_->incarnation) +
+      (attempt_->new_generation ? ", new generation" : ", in band") +
+      (attempt_->covered.empty() ? "" : ", without " + replicas_text(attempt_->covered)));
 }
 
 // A new revision starts at incarnation 0, a rejoin adds 1. A plan of an in-band tier starts
@@ -174,7 +180,7 @@ void PlanSwitch::try_prepare(const Members& members, SteadyTime now, Effects& ef
 int PlanSwitch::next_incarnation(const Members& members) const {
   const auto& plan = attempt_->plan;
   int highest = last_prepared_.first == plan.revision ? last_prepared_.second : -1;
-  bool state_elsewhere = base_ && (broken_ || !lost_.empty());
+  bool state_elsewhere = base_ && (broken_ || reduced());
   for (const auto* state : states_of(plan, members)) {
     if (!base_ && state->revision != 0) state_elsewhere = true;
     if (state->revision == plan.revision) highest = std::max(highest, state->incarnation);
@@ -285,6 +291,8 @@ void PlanSwitch::commit(const Members& members, SteadyTime now, Effects& effects
   }
   if (schedule::averages(attempt.plan)) apart_ = true;
   base_ = attempt.plan;
+  covered_ = attempt.covered;
+  if (!covered_.empty()) whole_ = attempt.wanted;
   base_incarnation_ = attempt.incarnation;
   effects.notes.push_back("COMMIT of plan " + std::to_string(revision) + " at step " +
                           std::to_string(at_step));

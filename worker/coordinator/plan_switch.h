@@ -66,6 +66,12 @@ class PlanSwitch {
   // all pods have returned or the next plan comes. A new generation then takes its state from the
   // remaining replicas.
   const std::set<int>& lost() const { return lost_; }
+  // Replicas of its revision's plan without which training() goes on, because they lack a rank: the
+  // others compute their micro-batches (cover.h) and are numbered from 0. A new generation with all
+  // follows when all pods have returned.
+  const std::set<int>& covered() const { return covered_; }
+  // Replicas of that plan without which its ranks have trained last, in either way.
+  const std::set<int>& gone() const { return gone_; }
   // Sets the newest checkpoint (-1 = none) and returns whether it changed. A plan's checkpoint is
   // chosen when the plan is prepared.
   bool set_checkpoint(std::int64_t step) { return std::exchange(checkpoint_step_, step) != step; }
@@ -84,7 +90,10 @@ class PlanSwitch {
     int incarnation = 0;
     bool rejoin = false;
     bool new_generation = false;
-    bool keeps_state = false;  // all ranks are at `step`; nothing is loaded
+    std::set<int> covered = {};               // replicas of `wanted` that `plan` goes without
+    bool joins = false;                       // the covered replicas of a live generation join it
+    std::optional<SteadyTime> cover_at = {};  // until then lost processes may return
+    bool keeps_state = false;                 // all ranks are at `step`; nothing is loaded
     std::int64_t step = 0;
     std::optional<RecoveryPoint> point = {};  // the generation starts from what ranks hold there
     std::string no_point = {};                // why ranks hold no such point, if one was looked for
@@ -105,6 +114,11 @@ class PlanSwitch {
              Effects& effects);
   void try_prepare(const Members& members, SteadyTime now, Effects& effects);
   const schedule::Plan* base() const { return base_ ? &*base_ : nullptr; }
+  // The live generation lacks replicas, whose places are filled again by a new one.
+  bool reduced() const { return !lost_.empty() || (!covered_.empty() && !broken_); }
+  // recover.cpp: after a failure, the wanted plan without the replicas that lack a rank. Nothing:
+  // it cannot go without them, or they may return soon.
+  std::optional<schedule::Plan> cover(const Members& members, SteadyTime now);
   bool patient() const;  // true if it waits for its pods without a deadline
   // Time limits. Ranks answer PREPARE between two ops, so within a step. A plan is applied when a
   // step with it is done.
@@ -125,6 +139,7 @@ class PlanSwitch {
   // Fills state and holders of the attempt from the recovery point. Returns false without one, or
   // if the checkpoint is newer.
   bool take_point(const Members& members);
+  bool holds_point(const Members& members) const;  // take_point() would return true
   // Steps that some rank had done, and that a start from the state of the attempt does again.
   std::int64_t repeated(const Members& members) const;
   void note_told(const Members& members, bool idle_too);
@@ -188,13 +203,17 @@ class PlanSwitch {
   std::pair<std::uint32_t, int> last_prepared_{0, 0};  // revision, incarnation of the last PREPARE
   bool broken_ = false;                                // base_ has no live generation
   std::set<int> lost_;                                 // replicas of the live base_
-  bool apart_ = false;      // replicas have averaged in groups, so their models may differ
-  bool scattered_ = false;  // a move has begun and not ended: the ranks hold no complete model
+  std::set<int> covered_;                // replicas of whole_ without which base_ was made
+  std::optional<schedule::Plan> whole_;  // set if covered_ is not empty
+  std::set<int> gone_;
+  bool cover_refused_ = false;  // ranks have refused to go on without a replica
+  bool apart_ = false;          // replicas have averaged in groups, so their models may differ
+  bool scattered_ = false;      // a move has begun and not ended: the ranks hold no complete model
   // By worker index: MemberState::told when its COMMIT or GO was sent. What it holds is known once
   // it has told more.
   std::map<int, std::uint64_t> told_before_;
   std::int64_t history_ = 0;  // of the last COMMIT of a new generation
-  int failed_rejoins_ = 0;
+  int failed_rejoins_ = 0, failed_joins_ = 0;
   std::uint32_t highest_seen_ = 0;
   std::int64_t checkpoint_step_ = -1;
 };

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "worker/base/units.h"
+#include "worker/coordinator/cover.h"
 #include "worker/coordinator/plan_switch.h"
 
 namespace weir::coordinator {
@@ -101,6 +102,28 @@ std::int64_t PlanSwitch::repeated(const Members& members) const {
   const std::int64_t start =
       attempt_->point ? attempt_->step : std::max<std::int64_t>(checkpoint_step_, 0);
   return std::max<std::int64_t>(reached - start, 0);
+}
+
+std::optional<schedule::Plan> PlanSwitch::cover(const Members& members, SteadyTime now) {
+  Attempt& attempt = *attempt_;
+  if (!base_ || !broken_ || cover_refused_ || !patient() || !recovers()) return std::nullopt;
+  bool leaves_only = false;
+  std::set<int> lost = replicas_that_lack_ranks(attempt.wanted, members, leaves_only);
+  const int missing = static_cast<int>(lost.size());
+  const int living = attempt.wanted.replica_count() - missing;
+  if (missing == 0 || living == 0) return std::nullopt;
+  if (!attempt.cover_at) {
+    attempt.cover_at = now + wait_before_cover(longest_step(*base_, members), living, missing);
+  }
+  if (now < *attempt.cover_at && !leaves_only) return std::nullopt;
+  attempt.covered = std::move(lost);
+  return without_replicas(attempt.wanted, attempt.covered);
+}
+
+bool PlanSwitch::holds_point(const Members& members) const {
+  const int layers = attempt_->plan.stages.back().last + 1;
+  const auto point = recovery_point(inventories(members), layers);
+  return point && point->step >= checkpoint_step_;
 }
 
 bool PlanSwitch::take_point(const Members& members) {

@@ -213,6 +213,7 @@ void fields(auto& io, Is<Report> auto& report) {
   io("segment", report.segment);
   io("previousSegment", report.previous_segment);
   io("stall", report.stall);
+  if (io.kReads || !report.lost_replicas.empty()) io("lostReplicas", report.lost_replicas);
 }
 
 void fields(auto& io, Is<TraceWanted> auto& wanted) {

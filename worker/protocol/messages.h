@@ -186,6 +186,7 @@ struct Report {
   std::optional<Exported> exported;                  // in the last reports of a run with --export
   std::optional<Segment> segment, previous_segment;  // of the plan in force, of the one before it
   std::optional<Stall> stall = {};                   // nothing: steps come, or have not begun
+  std::vector<int> lost_replicas = {};               // without which training goes on
 };
 // A user wants to see the newest steps of all ranks, or of those of one replica.
 struct TraceWanted {

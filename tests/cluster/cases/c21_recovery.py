@@ -121,9 +121,14 @@ def few_are_done_again(namespace, what, lose, counted=True, most=None, name=ALON
 
 def kill(namespace, *places, name=NAME):
     def act():
-        for place in places:
-            pod = lab.get(f"/api/v1/namespaces/{namespace}/pods/{ranks(namespace, name)[place]}")
-            lab.kill_container(pod["spec"]["nodeName"], pod)
+        at = ranks(namespace, name)
+        pods = [lab.get(f"/api/v1/namespaces/{namespace}/pods/{at[place]}") for place in places]
+        # At once: after the first one alone the others would train on, and take snapshots.
+        ends = [threading.Thread(target=lab.kill_container, args=(pod["spec"]["nodeName"], pod)) for pod in pods]
+        for end in ends:
+            end.start()
+        for end in ends:
+            end.join()
     return act
 
 

@@ -472,6 +472,7 @@ TEST(EncodeStatus, SendsAllFieldsAndReadsBackEqual) {
                                       .time = Time{std::chrono::seconds(97)}},
                      .incarnation = 3,
                      .container_restarts = {{"u-7", 2}},
+                     .lost_replicas = {1},
                      .last_container_end = Time{std::chrono::seconds(96)}};
   status.scheduling_timeouts = 2;
   status.scheduling_retry = Time{std::chrono::seconds(98)};

@@ -80,8 +80,9 @@ TEST(Fit, AnyStatusKeepsTheLimitsOfTheCrd) {
   status.restart_reasons.assign(kMany, {kLong, kHuge});
   status.avoided_nodes.assign(kMany, {kLong, kLong, Time{}});
   status.memory_limits.assign(kMany, {kLong, kHuge, -kHuge, true});
-  status.recovery = {kLong, kLong, -1,    Recovery{kLong, kLong, kLong, kHuge, kHuge, Time{}},
-                     kHuge, {},    Time{}};
+  status.recovery = {kLong, kLong, -1, Recovery{kLong, kLong, kLong, kHuge, kHuge, Time{}},
+                     kHuge, {},    {}, Time{}};
+  status.recovery.lost_replicas.assign(5 * kMany, kHuge);
   status.recovery.container_restarts.assign(5 * kMany, {kLong, kHuge});
   status.scheduling_timeouts = status.restarts = kHuge;
   status.scheduling_retry = Time{};

@@ -118,13 +118,12 @@ TEST(PlanSwitchOfReplicas, ANewPodTakesTheStateOfItsPeerWhenAPlanSaysRecover) {
   Job job;
   job.switcher.set_checkpoint(3);
   job.lose(1);
+  job.come(1, 0, 0, 0, "another uid");
   job.forget();
   auto restart = replicated(2, Trigger::kRestart, {4, 4});
   restart.state = schedule::StateMove::kRecover;
   restart.ranks[1].pod_uid = "another uid";
   job.offer(restart);
-  EXPECT_TRUE(job.receivers<protocol::Prepare>().empty()) << "the pod is not there";
-  job.come(1, 0, 0, 0, "another uid");
 
   const auto prepared = job.last<protocol::Prepare>();
   EXPECT_EQ(prepared.plan.state, schedule::StateMove::kMove);

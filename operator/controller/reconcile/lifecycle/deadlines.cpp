@@ -53,7 +53,7 @@ bool restart_job(const View& view, Draft& draft, Cause cause, Time limit, std::s
 bool startup_timed_out(const View& view, Draft& draft) {
   const auto* scheduled = api::find_condition(draft.status.conditions, "PodsScheduled");
   if (scheduled == nullptr || scheduled->status != "True" || !view.failures.empty() ||
-      all_in_plan(view) || members_complete(view))
+      all_in_plan(view) || members_complete(view) || trains_reduced(view, draft))
     return false;
   const Time since = std::max(scheduled->since, draft.status.last_restart_time.value_or(Time{}));
   const Time limit = std::max(since + seconds(view.spec().startup_timeout_seconds),
@@ -168,7 +168,7 @@ bool scheduling_timed_out(const View& view, Draft& draft) {
   }
   if (lacking) newest = std::max(newest, draft.status.last_restart_time.value_or(newest));
   const Time since = could_be_scheduled(view, draft, newest);
-  if (timeout == 0 || draft.adaptation.queued || !held) return false;
+  if (timeout == 0 || draft.adaptation.queued || !held || trains_reduced(view, draft)) return false;
   const Time limit = since + seconds(timeout);
   if (view.now() < limit) {
     draft.wake_at(limit);

@@ -170,4 +170,10 @@ bool silent(const View& view, const Draft& draft) {
                       view.now() >= view.snapshot.leading_since + kNewLeaderWaits;
 }
 
+bool trains_reduced(const View& view, const Draft& draft) {
+  const auto& report = view.snapshot.report;
+  return report && !report->body.lost_replicas.empty() && !report->body.stall &&
+         draft.status.plan.applied_revision > 0 && !silent(view, draft);
+}
+
 }  // namespace weir::reconcile

@@ -116,6 +116,9 @@ bool waits_to_be_let_in(const api::JobStatus& status);
 void count_waiting(const View& view, Draft& draft);
 // The coordinator has not reported for some time.
 bool silent(const View& view, const Draft& draft);
+// Training goes on without some replicas (protocol::Report::lost_replicas), as a report tells that
+// has just come.
+bool trains_reduced(const View& view, const Draft& draft);
 // A stall tells who waits for whom while no step is completed (stall.cpp), e.g. "3 ranks wait for
 // rank 2 (replica 0, stage 2, n3), which does not answer". Nothing: steps come, as far as is known.
 struct Stalled {

@@ -89,6 +89,14 @@ bool all_registered(const View& view, const Which& which) {
   });
 }
 
+std::string covered_text(const View& view) {
+  const auto& report = view.snapshot.report->body;
+  const int replicas = view.plan != nullptr ? view.plan->replica_count() : view.needed_replicas;
+  const auto lost = static_cast<int>(report.lost_replicas.size());
+  return std::to_string(replicas - lost) + " of " + std::to_string(replicas) +
+         " replicas train until the place of a lost worker is filled";
+}
+
 std::string replicas_text(const View& view) {
   return std::to_string(view.needed_replicas) + " of " + std::to_string(view.wanted_replicas) +
          " replicas train";
@@ -163,6 +171,7 @@ bool move_refused(const View& view) {
 }
 
 std::optional<std::string> reduced(const View& view, Draft& draft) {
+  if (trains_reduced(view, draft)) return covered_text(view);
   if (!view.plan_lives || view.needed_replicas >= view.wanted_replicas) return std::nullopt;
   if (view.refused && view.newest != nullptr &&
       view.newest->trigger == schedule::Trigger::kResize) {

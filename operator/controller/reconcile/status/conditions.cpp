@@ -158,7 +158,10 @@ void show_switch(const View& view, Draft& draft) {
   if (last.revision != plan.revision) return;
   if (known && !(applied && last.incarnation > draft.status.recovery.incarnation)) return;
   if (applied) {
-    show_recovery(view, draft, last);
+    // Training goes on without a lost worker, whose place is still open.
+    const bool open = known && !view.snapshot.report->body.lost_replicas.empty();
+    if (open) draft.status.recovery.incarnation = last.incarnation;
+    if (!open) show_recovery(view, draft, last);
     plan.applied_revision = plan.revision;
     plan.applied_step = last.step;
     draft.guarded = true;
@@ -244,6 +247,9 @@ void show_ready(const View& view, Draft& draft) {
        registered_workers(view, view.needed_replicas) < needed_workers(view));
   const auto& plan = draft.status.plan;
   const auto* workers = api::find_condition(draft.status.conditions, "WorkersReady");
+  if (trains_reduced(view, draft)) {
+    return draft.set("Ready", "True", "Running", "training advances without a lost replica");
+  }
   if (restarting) return draft.set("Ready", "False", "Restarting", workers->message);
   if (!view.plan_lives && !draft.is("PodsScheduled", "True")) {
     const bool queued = draft.has_reason("PodsScheduled", kWaitsForQuota);
@@ -294,6 +300,7 @@ void show_conditions(const View& view, Draft& draft) {
   show_groups(view, draft);
   show_spares(view, draft);
   show_switch(view, draft);
+  show_replicas(view, draft);
   if (view.snapshot.report) draft.status.recovery.copies = view.snapshot.report->body.snapshots;
   show_scheduled(view, draft);
   show_workers(view, draft);

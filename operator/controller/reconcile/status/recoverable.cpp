@@ -71,11 +71,17 @@ Recoverability recoverability(const schedule::Plan& plan, const std::string& cop
 void show_recoverable(const View& view, Draft& draft) {
   if (view.plan == nullptr || !draft.is("Ready", "True") || !view.snapshot.report) return;
   const protocol::Report& report = view.snapshot.report->body;
+  schedule::Plan trains = *view.plan;
+  for (const int lost : report.lost_replicas) {
+    const auto left = std::erase_if(
+        trains.ranks, [&](const schedule::RankPlace& rank) { return rank.replica == lost; });
+    if (left > 0 && trains.replica_count() > 1) trains.micro_batches.pop_back();
+  }
   // A coordinator that has just begun does not know the copies yet.
-  const bool unknown = view.plan->replica_count() == 1 && report.snapshots.empty();
+  const bool unknown = trains.replica_count() == 1 && report.snapshots.empty();
   if (unknown && draft.has_reason("Recoverable", "Copies")) return;
   const Recoverability now =
-      recoverability(*view.plan, report.snapshots, report.last_checkpoint_step >= 0,
+      recoverability(trains, report.snapshots, report.last_checkpoint_step >= 0,
                      view.spec().restart_scope == api::RestartScope::kJob);
   if (now.status == "False" && draft.is("Recoverable", "True")) {
     draft.event("Warning", "NotRecoverable", now.message, "Report");

@@ -50,7 +50,46 @@ std::string recovered_text(const api::Recovery& recovery, std::int64_t revision,
   return text;
 }
 
+// E.g. "replica 1 (gpt-gpu-2, gpt-gpu-3)".
+std::string text_of(const std::vector<int>& replicas, const schedule::Plan& plan) {
+  const auto with_pods = [&](int replica) {
+    std::vector<std::string> pods;
+    for (const schedule::RankPlace& rank : plan.ranks) {
+      if (rank.replica == replica) pods.push_back(rank.pod);
+    }
+    return std::to_string(replica) + " (" + joined(pods, ", ") + ")";
+  };
+  return (replicas.size() == 1 ? "replica " : "replicas ") + joined(replicas, ", ", with_pods);
+}
+
 }  // namespace
+
+void show_replicas(const View& view, Draft& draft) {
+  const schedule::Plan* const plan = view.applied != nullptr ? view.applied : view.plan;
+  if (!view.snapshot.report || plan == nullptr) return;
+  const protocol::Report& report = view.snapshot.report->body;
+  const auto& last = report.last_switch;
+  std::vector<int> lost = report.lost_replicas;
+  std::erase_if(lost, [&](int one) { return one < 0 || one >= plan->replica_count(); });
+  auto& shown = draft.status.recovery.lost_replicas;
+  const bool known = last && last->outcome == protocol::Outcome::kApplied;
+  if (lost == shown || (lost.empty() && !known)) return;  // else a new coordinator
+  shown = lost;
+  const std::string all = std::to_string(plan->replica_count());
+  const std::string train =
+      std::to_string(plan->replica_count() - static_cast<int>(lost.size())) + " of " + all;
+  const std::string from = " from step " + std::to_string(known ? last->step : report.step) + " on";
+  if (lost.empty()) {
+    draft.event("Normal", "ReplicasRestored", train + " replicas train" + from, "Restart");
+    return;
+  }
+  std::string text = train + " replicas train on without " + text_of(lost, *plan);
+  if (!schedule::averages(*plan)) {
+    text += ", which lacks a worker: they compute its micro-batches" + from;
+    if (known) text += ", pause " + number(last->pause_seconds, 2) + " s";
+  }
+  draft.event("Warning", "ReplicasReduced", text, "Restart");
+}
 
 void show_recovery(const View& view, Draft& draft, const protocol::LastSwitch& last) {
   using schedule::StateMove;

@@ -121,7 +121,9 @@ void show_network(const View& view, Draft& draft) {
                 "Observe");
   }
   if (worst) {
-    if (old != worst->reason) draft.event("Warning", worst->reason, worst->text, "Observe");
+    const bool told = trains_reduced(view, draft);  // ReplicasReduced
+    if (old != worst->reason && !told)
+      draft.event("Warning", worst->reason, worst->text, "Observe");
     return draft.set("Degraded", "True", worst->reason, worst->text);
   }
   if (old != "PredictedGainMissed" || draft.adaptation.memory.plan_change) {

@@ -19,6 +19,8 @@ void show_performance(const View& view, const Draft& draft, api::ReportStatus& s
 // The cost of a failure, once its workers train again: with a plan that follows it, or with the
 // plan in force. Call it before that plan is noted as applied.
 void show_recovery(const View& view, Draft& draft, const protocol::LastSwitch& last);
+// Events ReplicasReduced and ReplicasRestored. Call it after show_recovery.
+void show_replicas(const View& view, Draft& draft);
 // Event TraceRefused, once for each wish that cannot be fulfilled.
 void show_trace(const View& view, Draft& draft);
 // Condition Recoverable, while training advances. A loss leaves it as it was.

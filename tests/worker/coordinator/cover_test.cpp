@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+// Replicas go on without one that lacks a rank, and it joins them when its place is filled. Three
+// replicas of two stages: workers 0, 1; 2, 3; 4, 5.
+#include "worker/coordinator/cover.h"
+
+#include <map>
+#include <numeric>
+#include <set>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/worker/coordinator/switch_world.h"
+
+namespace weir::coordinator::test {
+namespace cover_test {
+
+using schedule::StateMove;
+using schedule::Trigger;
+using Ranks = std::vector<int>;
+
+TEST(RedistributedShares, KeepTheSumAndFollowTheSpeedOfTheLiving) {
+  EXPECT_EQ(redistributed_shares({4, 4}, {1}), (Ranks{8, 0}));
+  EXPECT_EQ(redistributed_shares({4, 4, 4}, {0}), (Ranks{0, 6, 6}));
+  EXPECT_EQ(redistributed_shares({6, 2, 4}, {2}), (Ranks{9, 3, 0}));
+  EXPECT_EQ(redistributed_shares({5, 5, 1}, {2}), (Ranks{6, 5, 0})) << "of equal ones the lowest";
+  EXPECT_EQ(redistributed_shares({3, 2, 2}, {0, 2}), (Ranks{0, 7, 0}));
+  for (int a = 1; a < 9; ++a) {
+    for (int b = 1; b < 9; ++b) {
+      const Ranks before{a, b, 3, 7};
+      const Ranks after = redistributed_shares(before, {2});
+      EXPECT_EQ(std::accumulate(after.begin(), after.end(), 0), a + b + 10);
+      for (const std::size_t r : {0U, 1U, 3U}) EXPECT_GE(after[r], before[r]);
+    }
+  }
+}
+
+TEST(NumberInWhole, IsThatOfThePlanWithAllReplicas) {
+  EXPECT_EQ(number_in_whole(0, {}), 0);
+  EXPECT_EQ(number_in_whole(0, {0}), 1);
+  EXPECT_EQ(number_in_whole(1, {0, 2}), 3);
+  EXPECT_EQ(number_in_whole(0, {1}), 0);
+}
+
+TEST(WaitBeforeCover, IsShortWhereCoveringIsCheapAndNeverLongerThanARestartInPlace) {
+  EXPECT_EQ(wait_before_cover(0s, 1, 1), 0s) << "unknown";
+  EXPECT_EQ(wait_before_cover(200ms, 1, 1), 0s);
+  EXPECT_EQ(wait_before_cover(1s, 1, 1), 3s);
+  EXPECT_EQ(wait_before_cover(1s, 7, 1), 0s) << "a seventh more for each";
+  EXPECT_EQ(wait_before_cover(1h, 1, 1), 4s);
+}
+
+schedule::Plan replicated(std::uint32_t revision, Trigger trigger, std::vector<int> shares) {
+  schedule::Plan result = plan(revision, trigger, 2);
+  result.micro_batches = std::move(shares);
+  result.ranks.clear();
+  for (int i = 0; i < 2 * result.replica_count(); ++i) {
+    result.ranks.push_back({.pod = "pod-" + std::to_string(i), .replica = i / 2, .stage = i % 2});
+  }
+  return result;
+}
+
+struct Job : World {
+  explicit Job(double seconds = 0.01) : World(6) {
+    step_seconds = seconds;
+    offer(replicated(1, Trigger::kInitial, {2, 3, 4}));
+    all_ready(1, 0, 6);
+    all_loaded(1, 6);
+    for (std::int64_t step = 1; step <= 5; ++step) all_finish_step(1, step, 6);
+    forget();
+  }
+  void ready(int incarnation, const Ranks& who, std::uint32_t revision = 1) {
+    for (const int index : who) {
+      say(index, protocol::Ready{.revision = revision, .incarnation = incarnation});
+    }
+  }
+  void loaded(const Ranks& who, std::int64_t step, std::uint32_t revision = 1) {
+    for (const int index : who)
+      say(index, protocol::ReadyState{.revision = revision, .step = step});
+  }
+  void finish(const Ranks& who, std::int64_t step, std::uint32_t revision = 1) {
+    for (const int index : who) finish_step(index, revision, step);
+  }
+  // Replica 1 is lost at step 5, and the others have done step 6 without it.
+  void cover() {
+    lose(3);
+    ready(1, {0, 1, 4, 5});
+    loaded({0, 1, 4, 5}, 5);
+    finish({0, 1, 4, 5}, 6);
+  }
+  schedule::Plan prepare() const { return last<protocol::Prepare>().plan; }
+};
+
+std::vector<std::pair<int, int>> places(const schedule::Plan& plan) {
+  std::vector<std::pair<int, int>> list;  // worker, replica
+  for (const auto& rank : plan.ranks) list.emplace_back(rank.pod.back() - '0', rank.replica);
+  return list;
+}
+
+TEST(Cover, TheOthersGoOnAtOnceWithTheWholeBatch) {
+  Job job;
+  job.lose(3);
+
+  const auto prepare = job.last<protocol::Prepare>();
+  EXPECT_EQ(prepare.incarnation, 1);
+  EXPECT_EQ(prepare.plan.revision, 1U);
+  EXPECT_EQ(prepare.plan.micro_batches, (Ranks{3, 6}));
+  EXPECT_EQ(places(prepare.plan),
+            (std::vector<std::pair<int, int>>{{0, 0}, {1, 0}, {4, 1}, {5, 1}}));
+  EXPECT_EQ(prepare.plan.state, StateMove::kKeep);
+  EXPECT_EQ(job.receivers<protocol::Prepare>(), (Ranks{0, 1, 2, 4, 5}))
+      << "2 learns that it is idle";
+
+  job.ready(1, {0, 1, 4, 5});
+  EXPECT_EQ(job.last<protocol::Commit>().at_step, 5) << "the step that was hit";
+  job.loaded({0, 1, 4, 5}, 5);
+  EXPECT_EQ(job.receivers<protocol::Go>(), (Ranks{0, 1, 2, 4, 5}));
+  job.finish({0, 1, 4, 5}, 6);
+  ASSERT_EQ(job.finished.size(), 1U);
+  EXPECT_EQ(job.finished[0].outcome, protocol::Outcome::kApplied);
+  EXPECT_EQ(job.finished[0].repeated_steps, 0);
+  EXPECT_EQ(job.finished[0].reason, "the others go on, incarnation 1");
+  EXPECT_EQ(job.switcher.covered(), (std::set<int>{1}));
+  ASSERT_NE(job.switcher.training(), nullptr);
+  EXPECT_EQ(job.switcher.training()->replica_count(), 2);
+}
+
+TEST(Cover, TheOthersMakeTheUpdateThatOneHasMade) {
+  Job job;
+  job.finish({0}, 6);
+  job.summed = {1, 2, 4, 5};
+  job.lose(3);
+  EXPECT_EQ(job.prepare().state, StateMove::kKeep);
+  job.ready(1, {0, 1, 4, 5});
+  EXPECT_EQ(job.last<protocol::Commit>().at_step, 6);
+  EXPECT_TRUE(job.last<protocol::Commit>().verdict);
+}
+
+TEST(Cover, TheReplicaJoinsAtABoundaryWhenItsPlaceIsFilled) {
+  Job job;
+  job.cover();
+  job.forget();
+  job.pass(60s);
+  EXPECT_TRUE(job.sent.empty()) << "training goes on";
+  job.come(3);
+
+  const auto prepare = job.last<protocol::Prepare>();
+  EXPECT_EQ(prepare.incarnation, 2);
+  EXPECT_EQ(prepare.plan.micro_batches, (Ranks{2, 3, 4}));
+  EXPECT_EQ(prepare.plan.ranks.size(), 6U);
+  EXPECT_EQ(prepare.plan.state, StateMove::kMove);
+  EXPECT_EQ(prepare.plan.holders.size(), 4U);
+  job.ready(2, {0, 1, 2, 3, 4, 5});
+  const auto commit = job.last<protocol::Commit>();
+  EXPECT_EQ(commit.at_step, 6 + 2 + 20) << "0.2 s of steps ahead";
+  job.loaded({0, 1, 2, 3, 4, 5}, commit.at_step);
+  job.finish({0, 1, 2, 3, 4, 5}, commit.at_step + 1);
+  ASSERT_EQ(job.finished.size(), 1U);
+  EXPECT_EQ(job.finished[0].reason, "joined again, incarnation 2");
+  EXPECT_TRUE(job.switcher.gone().empty());
+  EXPECT_EQ(job.finished[0].repeated_steps, 0);
+  EXPECT_TRUE(job.switcher.covered().empty());
+}
+
+TEST(Cover, APlanWithAnotherPodInThePlaceTakesItsStateFromTheOthers) {
+  Job job;
+  job.cover();
+  job.forget();
+  job.come(3, 0, 0, 0, "another uid");
+  EXPECT_TRUE(job.receivers<protocol::Prepare>().empty()) << "not that of the plan";
+  auto restart = replicated(2, Trigger::kRestart, {3, 3, 3});
+  restart.state = StateMove::kRecover;
+  restart.ranks[3].pod_uid = "another uid";
+  job.offer(restart);
+
+  EXPECT_EQ(job.prepare().state, StateMove::kMove);
+  EXPECT_EQ(job.prepare().holders.size(), 4U);
+  job.ready(0, {0, 1, 2, 3, 4, 5}, 2);
+  EXPECT_GT(job.last<protocol::Commit>().at_step, 6);
+  EXPECT_TRUE(job.switcher.covered().empty());
+}
+
+TEST(Cover, AnotherLossLeavesWhoIsWhole) {
+  Job job;
+  job.cover();
+  EXPECT_EQ(job.switcher.gone(), (std::set<int>{1}));
+  job.lose(0);
+  EXPECT_EQ(job.switcher.gone(), (std::set<int>{1})) << "until the others train";
+  EXPECT_EQ(job.prepare().micro_batches, (Ranks{9}));
+  EXPECT_EQ(places(job.prepare()), (std::vector<std::pair<int, int>>{{4, 0}, {5, 0}}));
+  EXPECT_EQ(job.last<protocol::Prepare>().incarnation, 2);
+  job.ready(2, {4, 5});
+  EXPECT_EQ(job.last<protocol::Commit>().at_step, 6);
+  job.loaded({4, 5}, 6);
+  job.finish({4, 5}, 7);
+  EXPECT_EQ(job.switcher.covered(), (std::set<int>{0, 1}));
+  EXPECT_EQ(job.switcher.gone(), (std::set<int>{0, 1}));
+
+  job.forget();
+  job.come(3);
+  EXPECT_TRUE(job.receivers<protocol::Prepare>().empty()) << "one place is still open";
+  job.come(0);
+  EXPECT_EQ(job.prepare().micro_batches, (Ranks{2, 3, 4}));
+}
+
+TEST(Cover, ALossWhileItBeginsLeavesWhoIsWholeAtOnce) {
+  for (const bool committed : {false, true}) {
+    Job job;
+    job.lose(3);
+    if (committed) job.ready(1, {0, 1, 4, 5});
+    job.lose(4);
+    if (committed) job.pass(1s);  // it may be the generation that fails
+    EXPECT_EQ(places(job.prepare()), (std::vector<std::pair<int, int>>{{0, 0}, {1, 0}}));
+    EXPECT_EQ(job.prepare().micro_batches, (Ranks{9}));
+  }
+}
+
+TEST(Cover, WithoutAWholeReplicaAllPlacesAreWaitedFor) {
+  Job job;
+  job.cover();
+  job.lose(0);
+  job.ready(2, {4, 5});
+  job.loaded({4, 5}, 6);
+  job.forget();
+  job.lose(5);
+  job.pass(2s);
+  EXPECT_TRUE(job.receivers<protocol::Prepare>().empty());
+  EXPECT_TRUE(job.switcher.broken());
+}
+
+TEST(Cover, WhoeverReturnsButHoldsNothingIsNoReplica) {
+  Job job;
+  job.lose(4);
+  job.ready(1, {0, 1, 2, 3});
+  job.loaded({0, 1, 2, 3}, 5);
+  job.finish({0, 1, 2, 3}, 6);
+  job.come(4);  // replica 2 is there again, but empty
+  job.lose(0);
+  job.lose(2);
+  job.forget();
+  job.pass(2s);
+  EXPECT_TRUE(job.receivers<protocol::Prepare>().empty()) << "0 or 2 may bring it";
+}
+
+TEST(Cover, ALossInTheJoinIsCoveredAgainAndTheNextJoinComesLater) {
+  Job job;
+  job.cover();
+  job.come(3);
+  job.ready(2, {0, 1, 2, 3, 4, 5});
+  const auto at = job.last<protocol::Commit>().at_step;
+  job.finish({0, 1, 4, 5}, at);
+  job.lose(3);
+  EXPECT_EQ(job.prepare().micro_batches, (Ranks{3, 6}));
+  EXPECT_EQ(job.last<protocol::Prepare>().incarnation, 3);
+  job.ready(3, {0, 1, 4, 5});
+  job.loaded({0, 1, 4, 5}, job.last<protocol::Commit>().at_step);
+  job.finish({0, 1, 4, 5}, at + 1);
+  job.forget();
+  job.come(3);
+  EXPECT_TRUE(job.receivers<protocol::Prepare>().empty());
+  job.pass(1s);
+  EXPECT_EQ(job.prepare().micro_batches, (Ranks{2, 3, 4}));
+}
+
+TEST(Cover, LongStepsWaitForARestartInPlace) {
+  Job job(10);
+  job.lose(3);
+  EXPECT_TRUE(job.receivers<protocol::Prepare>().empty());
+  job.come(3);
+  EXPECT_EQ(job.prepare().micro_batches, (Ranks{2, 3, 4})) << "all are there again";
+
+  Job longer(10);
+  longer.lose(3);
+  longer.pass(4s);
+  EXPECT_EQ(longer.prepare().micro_batches, (Ranks{3, 6}));
+
+  Job leaves(10);
+  leaves.members.leave(3, "SIGTERM");
+  leaves.lose(3);
+  EXPECT_EQ(leaves.prepare().micro_batches, (Ranks{3, 6})) << "it does not come back";
+}
+
+TEST(Cover, RanksThatAllLeaveEndWithoutAnotherGeneration) {
+  Job job;
+  for (int i = 0; i < 6; ++i) job.members.leave(i, "SIGTERM");
+  for (const int i : {5, 4, 3, 1}) job.lose(i);
+  job.pass(10s);
+  EXPECT_TRUE(job.receivers<protocol::Prepare>().empty());
+}
+
+TEST(Cover, RanksThatRefuseWaitForThePlaceInstead) {
+  Job job;
+  job.lose(3);
+  job.say(0, protocol::Reject{.revision = 1, .reason = "memory", .incarnation = 1});
+  job.forget();
+  job.pass(30s);
+  EXPECT_TRUE(job.receivers<protocol::Prepare>().empty());
+  EXPECT_TRUE(job.finished.empty());
+  job.come(3);
+  EXPECT_EQ(job.prepare().micro_batches, (Ranks{2, 3, 4}));
+}
+
+TEST(Cover, ReplicasThatAverageGoOnByThemselves) {
+  Job job;
+  auto partial = replicated(2, Trigger::kRegroup, {2, 3, 4});
+  partial.sync.mode = schedule::SyncMode::kPartial;
+  job.offer(partial);
+  job.ready(0, {0, 1, 2, 3, 4, 5}, 2);
+  job.loaded({0, 1, 2, 3, 4, 5}, 7, 2);
+  job.finish({0, 1, 2, 3, 4, 5}, 8, 2);
+  job.forget();
+  job.lose(3);
+  EXPECT_TRUE(job.receivers<protocol::Prepare>().empty());
+  EXPECT_TRUE(job.switcher.covered().empty());
+  EXPECT_EQ(job.switcher.lost(), (std::set<int>{1}));
+}
+
+}  // namespace cover_test
+}  // namespace weir::coordinator::test
