@@ -12,6 +12,7 @@
 #include "worker/base/units.h"
 #include "worker/emulate/stage_around.h"
 #include "worker/emulate/stages.h"
+#include "worker/emulate/usual_lateness.h"
 
 namespace weir::emulate {
 namespace {
@@ -98,7 +99,13 @@ class EmulatedStage final : public StageAround {
       ++lateness_->overruns;
       return;
     }
-    sleep_until(deadline);
+    const SteadyTime wanted = deadline - usual_.early();
+    if (clock_.now() < wanted) {
+      sleep_until(wanted);
+      usual_.add(clock_.now() - wanted);
+    }
+    while (clock_.now() < deadline) {  // less than UsualLateness::kMost
+    }
     auto& kept = lateness_->samples;
     if (kept.size() >= kMostSamples) {
       kept.erase(kept.begin(), kept.begin() + kMostSamples / 2);
@@ -107,6 +114,7 @@ class EmulatedStage final : public StageAround {
   }
 
   SystemClock clock_;
+  UsualLateness usual_;
   StageTimes times_;
   std::shared_ptr<stage::Lateness> lateness_;
   int samples_ = 1;
