@@ -16,6 +16,12 @@ constexpr std::size_t kMostNodes = 64;        // links are inferred for at most 
 // larger factor, it has another reason.
 constexpr double kShared = 4;
 
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
 double share_of(const RememberedLink& link) {
   return link.usual > 0 ? std::min(1.0, link.rate / link.usual) : 1.0;
 }
@@ -174,17 +180,6 @@ void remember_links(std::vector<RememberedLink>& seen, const std::vector<Remembe
   std::erase_if(seen, [&](const RememberedLink& link) { return now - link.time > kRemembered; });
 }
 
-void add_probed_links(const std::vector<protocol::ProbedLink>& probed, planner::Cluster& cluster) {
-  for (const bool back : {true, false}) {  // later entries win
-    for (const auto& link : probed) {
-      if (link.bytes_per_second <= 0) continue;
-      cluster.links.push_back({back ? link.to_node : link.from_node,
-                               back ? link.from_node : link.to_node, link.bytes_per_second,
-                               from_seconds(link.rtt_seconds * 0.5)});
-    }
-  }
-}
-
 std::set<std::string> nodes_of(const planner::Cluster& cluster) {
   std::set<std::string> nodes;
   for (const auto& device : cluster.devices) nodes.insert(device.node);
@@ -230,6 +225,31 @@ void add_inferred_links(const std::vector<RememberedLink>& seen, planner::Cluste
       cluster.links.push_back(rate);
     }
   }
+}
+
+void add_probed_links(const std::vector<protocol::ProbedLink>& probed, planner::Cluster& cluster) {
+  std::vector<double> rates, round_trips;
+  for (const auto& link : probed) {
+    if (link.bytes_per_second <= 0) continue;
+    rates.push_back(link.bytes_per_second);
+    round_trips.push_back(link.rtt_seconds);
+  }
+  if (rates.empty()) return;
+  cluster.default_bytes_per_second = median(rates);
+  cluster.default_latency = from_seconds(median(round_trips) / 2);
+  std::vector<RememberedLink> seen;
+  for (const bool back : {true, false}) {  // later entries win
+    for (const auto& link : probed) {
+      if (link.bytes_per_second <= 0) continue;
+      cluster.links.push_back({back ? link.to_node : link.from_node,
+                               back ? link.from_node : link.to_node, link.bytes_per_second,
+                               from_seconds(link.rtt_seconds * 0.5)});
+      if (back) continue;
+      seen.push_back({link.from_node, link.to_node, link.bytes_per_second,
+                      cluster.default_bytes_per_second, Time{}});
+    }
+  }
+  add_inferred_links(seen, cluster);
 }
 
 }  // namespace weir::facts

@@ -48,14 +48,15 @@ std::map<std::pair<std::string, std::string>, double> limits_between_groups(
 void remember_links(std::vector<RememberedLink>& seen, const std::vector<RememberedLink>& fresh,
                     Time now);
 
-// Adds the rates that the workers probed when they started. A probe has one direction; the other
-// direction counts as equal unless it was probed, too.
-void add_probed_links(const std::vector<protocol::ProbedLink>& probed, planner::Cluster& cluster);
-
 std::set<std::string> nodes_of(const planner::Cluster& cluster);
 
 // Adds the remembered links to the cluster, and limits links between its nodes that are slow
 // because of a slow node or a slow path between groups.
 void add_inferred_links(const std::vector<RememberedLink>& seen, planner::Cluster& cluster);
+
+// Adds the rates that the workers probed when they started. A probe has one direction; the other
+// direction counts as equal unless it was probed, too. Links that nobody probed have the median of
+// the probed ones, or less where a slow node or path explains what was probed.
+void add_probed_links(const std::vector<protocol::ProbedLink>& probed, planner::Cluster& cluster);
 
 }  // namespace weir::facts

@@ -256,8 +256,9 @@ planner::Cluster cluster_of(const Facts& facts) {
     cluster.devices.push_back(std::move(device));
   }
   level_devices(cluster, facts.planned_replicas);
-  add_probed_links(facts.members->links, cluster);
-  // Rates of Prometheus are newer than the probe at the start, and later entries win.
+  // Probes are for the first plan only: a tenant that was there at the start may be gone, and what
+  // looks slow then would be avoided for ever.
+  if (facts.plan == nullptr) add_probed_links(facts.members->links, cluster);
   for (const auto* links : {&facts.estimates.sync_links, &facts.estimates.links}) {
     for (const auto& link : *links) {
       if (link.now > 0)

@@ -229,9 +229,11 @@ void add_place(Rows& rows, Options& o) {
            "WEIR_PROFILE_SOURCE", CLI::IsMember({"Measure", "ConfigMap"}));
   rows.add("--profile-rounds", o.profile_rounds, "number of times that each layer is timed",
            "WEIR_PROFILE_ROUNDS", whole_in(1, 1000));
-  rows.add("--probe-links", o.probe_links,
-           "time the link from each worker to the next one before the first plan; used by worker 0",
-           "WEIR_PROBE_LINKS");
+  rows.add(
+      "--probe-links", o.probe_links,
+      "time the links from each worker to the next one and back before the first plan; used by "
+      "worker 0",
+      "WEIR_PROBE_LINKS");
   const CLI::Validator port = whole_in(0, kMostPorts);
   rows.add("--control-port", o.control_port, "port of the coordinator (7070); 0 = any free port",
            port);

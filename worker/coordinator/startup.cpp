@@ -15,8 +15,9 @@ constexpr auto kMeasureTime = 900s;  // the default of startupTimeoutSeconds
 constexpr auto kProbeTime = 1s;      // of each round of PROBE
 // 34 ms at 1 Gbit/s, long enough to leave slow start.
 constexpr std::int64_t kProbeBytes = 4 * 1024 * 1024;
-// Even pairs, then odd pairs, so that no rank takes part in two probes at a time.
-constexpr int kProbeRounds = 2;
+// Even pairs, then odd pairs, so that no rank takes part in two probes at a time; then the other
+// way, since a port may be slow in one direction only.
+constexpr int kPairs = 2, kProbeRounds = 2 * kPairs;
 
 std::string device_class(const protocol::Member& member) {
   return member.ranks.empty() ? "" : member.ranks.front().device;
@@ -94,15 +95,17 @@ bool Startup::probe_neighbours(const Members& members, SteadyTime now, Step& ste
   std::erase_if(probing_, [&](const Probing& pair) { return now >= pair.deadline; });
   while (probing_.empty() && probe_round_ < kProbeRounds) {
     ++probe_round_;
+    const bool back = probe_round_ > kPairs;
     for (const auto& [index, state] : members.all()) {
-      const auto* next = members.find(index + 1);
-      if (index % kProbeRounds != probe_round_ - 1 || next == nullptr) continue;
-      if (!state.connected() || next->member.ips.empty()) continue;
+      const int other = back ? index - 1 : index + 1, first = std::min(index, other);
+      const auto* peer = members.find(other);
+      if (first % kPairs != (probe_round_ - 1) % kPairs || peer == nullptr) continue;
+      if (!state.connected() || peer->member.ips.empty()) continue;
       // A rank that trains needs its links, and Prometheus knows their rates.
-      if (state.revision != 0 || next->revision != 0) continue;
-      probing_.push_back({.from = index, .to = index + 1, .deadline = now + kProbeTime});
-      step.send.emplace_back(index, protocol::Probe{.ip = next->member.ips.front(),
-                                                    .data_port = next->member.data_port,
+      if (state.revision != 0 || peer->revision != 0) continue;
+      probing_.push_back({.from = index, .to = other, .deadline = now + kProbeTime});
+      step.send.emplace_back(index, protocol::Probe{.ip = peer->member.ips.front(),
+                                                    .data_port = peer->member.data_port,
                                                     .bytes = kProbeBytes});
     }
   }

@@ -56,7 +56,7 @@ class Startup {
   std::map<std::string, std::string> profiles_;  // device class -> profile.json; "" = failed
   std::map<std::string, Measuring> measuring_;
   std::vector<std::string> warnings_;
-  int probe_round_ = 0;  // 0: not begun; 1, 2: running; 3: done
+  int probe_round_ = 0;  // of those that have begun
   std::vector<Probing> probing_;
   std::vector<protocol::ProbedLink> links_;
   std::vector<std::pair<int, protocol::Probed>> probe_answers_;

@@ -44,7 +44,33 @@ TEST(ProbedLinks, CountBothWaysUnlessBothWereProbed) {
   EXPECT_EQ(planner::link_between(cluster, "b", "a").latency, std::chrono::microseconds(100));
   EXPECT_EQ(rate("b", "c"), 2e7);
   EXPECT_EQ(rate("c", "b"), 3e7);
-  EXPECT_EQ(rate("c", "d"), cluster.default_bytes_per_second) << "it could not be timed";
+  EXPECT_EQ(rate("c", "d"), 2e7) << "it could not be timed: the median of the others";
+}
+
+TEST(ProbedLinks, ANodeWhosePortIsSlowIsSlowForThoseThatDidNotProbeIt) {
+  planner::Cluster cluster;
+  for (const char* node : {"a", "b", "c", "d"}) cluster.devices.push_back({.node = node});
+  add_probed_links({{"a", "b", 4e8, 1e-4},
+                    {"b", "a", 4e8, 1e-4},
+                    {"b", "c", 5e6, 1e-4},  // what c receives
+                    {"c", "b", 3e8, 1e-4},
+                    {"c", "d", 4e8, 3e-4},
+                    {"d", "c", 5e6, 3e-4}},
+                   cluster);
+  const auto link = [&](const std::string& from, const std::string& to) {
+    return planner::link_between(cluster, from, to);
+  };
+  EXPECT_EQ(link("a", "c").bytes_per_second, 5e6);
+  EXPECT_EQ(link("c", "a").bytes_per_second, 4e8);
+  EXPECT_EQ(link("a", "d").bytes_per_second, 4e8);
+  EXPECT_EQ(link("a", "d").latency, std::chrono::microseconds(50)) << "the median";
+}
+
+TEST(ProbedLinks, WithoutOneNothingChanges) {
+  planner::Cluster cluster;
+  add_probed_links({{"a", "b", 0, 0}}, cluster);
+  EXPECT_EQ(cluster.default_bytes_per_second, planner::Cluster().default_bytes_per_second);
+  EXPECT_TRUE(cluster.links.empty());
 }
 
 TEST(SlowNodes, AreNoneOnAFreeNetwork) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/coordinator/startup.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/worker/coordinator/switch_world.h"
@@ -8,6 +9,9 @@
 
 namespace weir::coordinator::test {
 namespace startup_test {
+
+using ::testing::ElementsAre;
+using ::testing::Pair;
 
 using Ranks = std::vector<int>;
 
@@ -186,7 +190,7 @@ TEST(Startup, RegistersAgainAfterAChangeAndForANewLeader) {
   EXPECT_EQ(world.step.register_now->members[1].pod_uid, "uid-later");
 }
 
-TEST(Startup, ProbesNeighboursInTwoRoundsWhenAsked) {
+TEST(Startup, ProbesNeighboursInBothDirectionsAndNoRankTwiceAtATime) {
   StartupWorld world(4, false, true);
   for (int index = 0; index < 4; ++index) world.come(index);
 
@@ -196,13 +200,20 @@ TEST(Startup, ProbesNeighboursInTwoRoundsWhenAsked) {
   world.now += 2s;
   EXPECT_EQ(world.asked<protocol::Probe>(), Ranks{1});
   world.startup.probed(1, {});  // could not
+  EXPECT_EQ(world.asked<protocol::Probe>(), (Ranks{1, 3})) << "the other way";
+  world.startup.probed(1, {.bytes_per_second = 9e6, .rtt_seconds = 0.001});
+  world.startup.probed(3, {.bytes_per_second = 7e6, .rtt_seconds = 0.001});
+  EXPECT_EQ(world.asked<protocol::Probe>(), Ranks{2});
+  world.startup.probed(2, {.bytes_per_second = 8e6, .rtt_seconds = 0.001});
   world.asked<protocol::Probe>();
 
   ASSERT_TRUE(world.step.register_now);
-  ASSERT_EQ(world.step.register_now->links.size(), 1U);
-  EXPECT_EQ(world.step.register_now->links[0].from_node, "node-0");
-  EXPECT_EQ(world.step.register_now->links[0].to_node, "node-1");
-  EXPECT_EQ(world.step.register_now->links[0].bytes_per_second, 5e6);
+  std::vector<std::pair<std::string, double>> links;
+  for (const auto& link : world.step.register_now->links) {
+    links.emplace_back(link.from_node + " " + link.to_node, link.bytes_per_second);
+  }
+  EXPECT_THAT(links, ElementsAre(Pair("node-0 node-1", 5e6), Pair("node-1 node-0", 9e6),
+                                 Pair("node-3 node-2", 7e6), Pair("node-2 node-1", 8e6)));
 }
 
 TEST(Startup, ProbesNobodyWhoTrains) {
