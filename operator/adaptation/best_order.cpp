@@ -4,6 +4,7 @@
 #include "operator/adaptation/costing/costing_input.h"
 #include "operator/adaptation/retune/propose.h"
 #include "operator/facts/measured_times.h"
+#include "operator/facts/planning.h"
 
 namespace weir::adaptation {
 namespace {

@@ -14,6 +14,7 @@
 #include "worker/transport/tcp/traffic_order.h"
 #include "worker/wire/acceptor.h"
 #include "worker/wire/pending.h"
+#include "worker/wire/socket_options.h"
 
 namespace weir::transport::tcp {
 
