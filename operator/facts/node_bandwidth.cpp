@@ -16,6 +16,9 @@ constexpr std::size_t kMostNodes = 64;        // links are inferred for at most 
 // larger factor, it has another reason.
 constexpr double kShared = 4;
 
+// Probes within this factor of their median are of equal links.
+constexpr double kAlike = 2;
+
 double median(std::vector<double> values) {
   const auto middle = values.begin() + std::ssize(values) / 2;
   std::ranges::nth_element(values, middle);
@@ -235,18 +238,22 @@ void add_probed_links(const std::vector<protocol::ProbedLink>& probed, planner::
     round_trips.push_back(link.rtt_seconds);
   }
   if (rates.empty()) return;
-  cluster.default_bytes_per_second = median(rates);
+  const double usual = cluster.default_bytes_per_second = median(rates);
+  // Probes of equal links differ, most of all on a busy machine, and a plan must not follow that.
+  const auto rate_of = [&](const protocol::ProbedLink& link) {
+    const double ratio = link.bytes_per_second / usual;
+    return ratio * kAlike >= 1 && ratio <= kAlike ? usual : link.bytes_per_second;
+  };
   cluster.default_latency = from_seconds(median(round_trips) / 2);
   std::vector<RememberedLink> seen;
   for (const bool back : {true, false}) {  // later entries win
     for (const auto& link : probed) {
       if (link.bytes_per_second <= 0) continue;
       cluster.links.push_back({back ? link.to_node : link.from_node,
-                               back ? link.from_node : link.to_node, link.bytes_per_second,
+                               back ? link.from_node : link.to_node, rate_of(link),
                                from_seconds(link.rtt_seconds * 0.5)});
       if (back) continue;
-      seen.push_back({link.from_node, link.to_node, link.bytes_per_second,
-                      cluster.default_bytes_per_second, Time{}});
+      seen.push_back({link.from_node, link.to_node, rate_of(link), usual, Time{}});
     }
   }
   add_inferred_links(seen, cluster);

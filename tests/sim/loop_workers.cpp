@@ -65,6 +65,9 @@ SimulatedWorkers::SimulatedWorkers(Agenda& agenda, const Hazards& hazards, JobSh
 
 void SimulatedWorkers::join(const Process& process) {
   processes_[process.worker] = process;
+  if (probed_.empty() && highest_ == 0 &&
+      std::ssize(processes_) == shape_.workers * shape_.replicas)
+    probe();
   tell_members();
   told_();
 }
@@ -352,10 +355,22 @@ void SimulatedWorkers::finish(std::uint32_t revision, protocol::Outcome outcome,
   told_();
 }
 
-// Without links, as workers register unless --probe-links is given; with it they probe once, at the
-// start. Rates that are fresh each time would be a look at idle nodes that nobody has.
+// As neighbors by index time their links, both ways, before the first plan. Later nobody does: that
+// would be a look at idle nodes that nobody has.
+void SimulatedWorkers::probe() {
+  constexpr double kRoundTrip = 1e-4;
+  for (auto low = processes_.begin(), high = std::next(low); high != processes_.end();
+       ++low, ++high) {
+    const std::string &a = low->second.node, &b = high->second.node;
+    const double rate = shape_.node_rate * std::min(node_share(a), node_share(b));
+    probed_.push_back({a, b, rate, kRoundTrip});
+    probed_.push_back({b, a, rate, kRoundTrip});
+  }
+}
+
 protocol::Register SimulatedWorkers::registration() const {
   protocol::Register out;
+  out.links = probed_;
   out.job_uid = "job-uid";
   out.model = {"m", shape_.layers, "sha256:0"};
   out.profile_json = profile_json(shape_);

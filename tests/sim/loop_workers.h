@@ -106,6 +106,7 @@ class SimulatedWorkers {
   void break_generation();
   bool goes_on_without(const schedule::RankPlace& rank, bool by_nature);
   void tell_members();
+  void probe();
   void finish(std::uint32_t revision, protocol::Outcome outcome, const std::string& reason,
               double pause = 0, std::int64_t moved = 0,
               schedule::StateMove state = schedule::StateMove::kKeep);
@@ -157,6 +158,7 @@ class SimulatedWorkers {
   std::function<void()> told_ = [] {};
 
   std::map<int, Process> processes_;
+  std::vector<protocol::ProbedLink> probed_;
   std::optional<schedule::Plan> plan_;       // of the ranks' generation
   std::optional<schedule::Plan> committed_;  // taken at the next boundary
   std::optional<schedule::Plan> next_;       // came while one was under way

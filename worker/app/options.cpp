@@ -230,9 +230,9 @@ void add_place(Rows& rows, Options& o) {
   rows.add("--profile-rounds", o.profile_rounds, "number of times that each layer is timed",
            "WEIR_PROFILE_ROUNDS", whole_in(1, 1000));
   rows.add(
-      "--probe-links", o.probe_links,
+      "--probe-links,!--no-probe-links", o.probe_links,
       "time the links from each worker to the next one and back before the first plan; used by "
-      "worker 0",
+      "worker 0; --no-probe-links: they count as 10 Gbit/s until they are measured",
       "WEIR_PROBE_LINKS");
   const CLI::Validator port = whole_in(0, kMostPorts);
   rows.add("--control-port", o.control_port, "port of the coordinator (7070); 0 = any free port",

@@ -100,9 +100,9 @@ struct Options {
   // How the first plan gets its profile. The operator sets both from spec.model.profile.
   std::string profile_source = "Measure";
   int profile_rounds = 5;
-  // Off by default: one short probe per link is coarse. If all links are equal, its noise would
-  // decide the order of the stages.
-  bool probe_links = false;
+  // One short probe of a link is coarse: the operator takes probes within a factor of two for
+  // equal links (operator/facts/node_bandwidth.h), so that noise does not order the stages.
+  bool probe_links = true;
 
   bool standalone() const { return control_url.empty(); }
   std::string listen_ip() const {  // "" = all addresses

@@ -50,6 +50,7 @@ class Startup {
   // Returns true when done.
   bool measure_classes(const Members& members, SteadyTime now, Step& step);
   bool probe_neighbours(const Members& members, SteadyTime now, Step& step);
+  double median_rate() const;  // of the probed links; 0 without any
   protocol::Register body(const Members& members, Step& step) const;
 
   const Options options_;
@@ -58,7 +59,7 @@ class Startup {
   std::vector<std::string> warnings_;
   int probe_round_ = 0;  // of those that have begun
   std::vector<Probing> probing_;
-  std::vector<protocol::ProbedLink> links_;
+  std::map<std::pair<int, int>, protocol::ProbedLink> links_;  // by worker index
   std::vector<std::pair<int, protocol::Probed>> probe_answers_;
   std::uint64_t registered_version_ = 0;
 };

@@ -49,7 +49,7 @@ def wide_job():
     job = jobs.gpt_job("wide", 100000, text=False)
     spec = job["spec"]
     spec["parallelism"] = {"stages": 2}
-    spec["worker"]["args"] = ["--model=mlp", "--steps=100000", "--seq=128", "--probe-links"]
+    spec["worker"]["args"] = ["--model=mlp", "--steps=100000", "--seq=128"]
     spec["workerGroups"] = [jobs.group("a100", 2)]
     spec["batch"] = {"globalBatchSize": 128, "microBatchSize": 16}
     spec["adaptation"] = {"mode": "Off"}

@@ -35,15 +35,15 @@ std::vector<RememberedLink> line(const std::vector<std::pair<std::string, std::s
 TEST(ProbedLinks, CountBothWaysUnlessBothWereProbed) {
   planner::Cluster cluster;
   add_probed_links(
-      {{"a", "b", 1e7, 2e-4}, {"b", "c", 2e7, 0}, {"c", "b", 3e7, 0}, {"c", "d", 0, 0}}, cluster);
+      {{"a", "b", 1e6, 2e-4}, {"b", "c", 2e7, 0}, {"c", "b", 9e7, 0}, {"c", "d", 0, 0}}, cluster);
   const auto rate = [&](const std::string& from, const std::string& to) {
     return planner::link_between(cluster, from, to).bytes_per_second;
   };
-  EXPECT_EQ(rate("a", "b"), 1e7);
-  EXPECT_EQ(rate("b", "a"), 1e7);
+  EXPECT_EQ(rate("a", "b"), 1e6);
+  EXPECT_EQ(rate("b", "a"), 1e6);
   EXPECT_EQ(planner::link_between(cluster, "b", "a").latency, std::chrono::microseconds(100));
   EXPECT_EQ(rate("b", "c"), 2e7);
-  EXPECT_EQ(rate("c", "b"), 3e7);
+  EXPECT_EQ(rate("c", "b"), 9e7);
   EXPECT_EQ(rate("c", "d"), 2e7) << "it could not be timed: the median of the others";
 }
 
@@ -64,6 +64,12 @@ TEST(ProbedLinks, ANodeWhosePortIsSlowIsSlowForThoseThatDidNotProbeIt) {
   EXPECT_EQ(link("c", "a").bytes_per_second, 4e8);
   EXPECT_EQ(link("a", "d").bytes_per_second, 4e8);
   EXPECT_EQ(link("a", "d").latency, std::chrono::microseconds(50)) << "the median";
+}
+
+TEST(ProbedLinks, OfEqualLinksScatterAndCountAsEqual) {
+  planner::Cluster cluster;
+  add_probed_links({{"a", "b", 5e8, 1e-4}, {"b", "c", 3e8, 1e-4}, {"c", "d", 2e8, 1e-4}}, cluster);
+  for (const auto& link : cluster.links) EXPECT_EQ(link.bytes_per_second, 3e8);
 }
 
 TEST(ProbedLinks, WithoutOneNothingChanges) {

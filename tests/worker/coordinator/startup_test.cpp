@@ -205,6 +205,10 @@ TEST(Startup, ProbesNeighboursInBothDirectionsAndNoRankTwiceAtATime) {
   world.startup.probed(3, {.bytes_per_second = 7e6, .rtt_seconds = 0.001});
   EXPECT_EQ(world.asked<protocol::Probe>(), Ranks{2});
   world.startup.probed(2, {.bytes_per_second = 8e6, .rtt_seconds = 0.001});
+  EXPECT_EQ(world.asked<protocol::Probe>(), Ranks{2}) << "again, since there was no answer";
+  world.startup.probed(2, {.bytes_per_second = 6e6, .rtt_seconds = 0.001});
+  EXPECT_EQ(world.asked<protocol::Probe>(), Ranks{1});
+  world.startup.probed(1, {});
   world.asked<protocol::Probe>();
 
   ASSERT_TRUE(world.step.register_now);
@@ -213,7 +217,29 @@ TEST(Startup, ProbesNeighboursInBothDirectionsAndNoRankTwiceAtATime) {
     links.emplace_back(link.from_node + " " + link.to_node, link.bytes_per_second);
   }
   EXPECT_THAT(links, ElementsAre(Pair("node-0 node-1", 5e6), Pair("node-1 node-0", 9e6),
-                                 Pair("node-3 node-2", 7e6), Pair("node-2 node-1", 8e6)));
+                                 Pair("node-2 node-1", 8e6), Pair("node-2 node-3", 6e6),
+                                 Pair("node-3 node-2", 7e6)));
+}
+
+TEST(Startup, ProbesALinkAgainThatLooksSlowAndTakesTheBetterFigure) {
+  StartupWorld world(3, false, true);
+  for (int index = 0; index < 3; ++index) world.come(index);
+  const auto answers = [&](int index, double rate) {
+    EXPECT_EQ(world.asked<protocol::Probe>(), Ranks{index});
+    world.startup.probed(index, {.bytes_per_second = rate, .rtt_seconds = 0.001});
+  };
+  answers(0, 4e8);
+  answers(1, 1e8);
+  answers(1, 5e8);
+  answers(2, 5e6);
+  answers(1, 4e8);  // 1 -> 2 and 2 -> 1 again
+  answers(2, 4e6);
+  world.asked<protocol::Probe>();
+
+  ASSERT_TRUE(world.step.register_now);
+  std::vector<double> rates;
+  for (const auto& link : world.step.register_now->links) rates.push_back(link.bytes_per_second);
+  EXPECT_THAT(rates, ElementsAre(4e8, 5e8, 4e8, 5e6)) << "by worker: 0-1, 1-0, 1-2, 2-1";
 }
 
 TEST(Startup, ProbesNobodyWhoTrains) {
