@@ -23,7 +23,8 @@ def a_fresh_job(draw):
     """Spec, profile and slow port (node, Mbit/s) or None of one start: what a user may bring, with the start's own measurements."""
     forward, ratio = draw.uniform(0.010, 0.025), draw.choice([2, 2, 3])
     profile = jobs.emulated_profile(forward, ratio * forward, weights=draw.choice([0, 0.5]))
-    body = jobs.gpt_job("fresh", 100000, text=False, micro_batches=draw.choice([4, 8, 16]))
+    # Without the arithmetic: that of four ranks on two cores can take longer than the ops that they emulate.
+    body = jobs.gpt_job("fresh", 100000, text=False, micro_batches=draw.choice([4, 8, 16]), args=("--emulate-idle",))
     body["spec"]["adaptation"]["mode"] = "Observe"
     body["spec"]["schedule"] = {"k": {"initial": draw.choice([1, 2])}}
     slow = draw.choice([None, None, 40, 80, 200])
