@@ -142,6 +142,8 @@ void PlanSwitch::applied(const Members& members, SteadyTime now, Effects& effect
   // Otherwise all replicas have met before the first step of the plan.
   apart_ = schedule::averages(*base_);
   failed_rejoins_ = 0;
+  failed_join_.reset();
+  lost_since_.clear();
   cover_refused_ = false;
   if (covered_.empty()) failed_joins_ = 0;
   gone_ = covered_.empty() ? lost_ : covered_;
@@ -205,12 +207,14 @@ Effects PlanSwitch::on_lost(int index, const std::string& reason, const Members&
     lost.stage = of_base->stage;
     lost.revision = base_->revision;
   }
+  const bool newcomer = of_base != nullptr && gone_.contains(of_base->replica);
   const bool committed = phase_ == Phase::kLoading || phase_ == Phase::kApplying;
   if (phase_ == Phase::kIdle || committed) {
     const bool source = phase_ == Phase::kLoading && holder(state) != nullptr;
     if (source || (of_base != nullptr && (committed || !broken_))) {
       replica_lost(index, of_base, lost, members, now, effects);
     }
+    if (of_base != nullptr) forgive(index, newcomer, members, now, effects);
     return effects;
   }
   const bool breaks =
@@ -220,6 +224,9 @@ Effects PlanSwitch::on_lost(int index, const std::string& reason, const Members&
     lost_.clear();
     attempt_->not_before = now;
     to_ranks(*base_, lost, members, effects, index);
+  }
+  if (phase_ == Phase::kGathering && of_base != nullptr) {
+    forgive(index, newcomer, members, now, effects);
   }
   if (phase_ != Phase::kPreparing) return effects;
   if (rank_of(&attempt_->plan, state) == nullptr) {
@@ -289,7 +296,7 @@ void PlanSwitch::give_up(protocol::Outcome outcome, const std::string& reason,
   const bool no_cover = !attempt_->covered.empty() && outcome == protocol::Outcome::kRefused;
   cover_refused_ = cover_refused_ || no_cover;
   if (attempt_->rejoin) {
-    if (!no_cover) ++(attempt_->joins ? failed_joins_ : failed_rejoins_);
+    if (!no_cover) count_failure();
     effects.notes.push_back("joining plan " + std::to_string(attempt_->plan.revision) +
                             " again failed: " + reason);
   } else {
@@ -298,6 +305,23 @@ void PlanSwitch::give_up(protocol::Outcome outcome, const std::string& reason,
   phase_ = Phase::kIdle;
   attempt_.reset();
   if (base_ && (broken_ || reduced())) rejoin(members, now, effects);
+}
+
+void PlanSwitch::count_failure() {
+  failed_join_ = attempt_->joins;
+  ++(attempt_->joins ? failed_joins_ : failed_rejoins_);
+}
+
+// The ranks whose connections have ended may have told of the failure first, so it was counted.
+void PlanSwitch::forgive(int index, bool newcomer, const Members& members, SteadyTime now,
+                         Effects& effects) {
+  const bool again = !lost_since_.insert(index).second;
+  if (!failed_join_ || again || (*failed_join_ && newcomer)) return;
+  --(*failed_join_ ? failed_joins_ : failed_rejoins_);
+  failed_join_.reset();
+  if (phase_ != Phase::kGathering || !attempt_->rejoin) return;
+  attempt_->not_before = now;
+  try_prepare(members, now, effects);
 }
 
 // For a loss after COMMIT or without a plan switch.
@@ -326,9 +350,7 @@ void PlanSwitch::generation_lost(int except, const protocol::PeerLost& lost, con
     to_ranks(*base_, lost, members, effects, except);
   }
   if (phase != Phase::kIdle) {
-    if (phase == Phase::kLoading || attempt_->rejoin) {
-      ++(attempt_->joins ? failed_joins_ : failed_rejoins_);
-    }
+    if (phase == Phase::kLoading || attempt_->rejoin) count_failure();
     if (!attempt_->rejoin) report(protocol::Outcome::kAborted, lost.reason, effects);
   }
   broken_ = true;

@@ -167,6 +167,11 @@ class PlanSwitch {
   void prepare_again(const Members& members, SteadyTime now, Effects& effects);
   void give_up(protocol::Outcome outcome, const std::string& reason, const Members& members,
                SteadyTime now, Effects& effects);
+  // A failure of the attempt delays the next one, so that what fails by itself is not tried without
+  // end. The loss of a process does not: the next attempt has other members. But one that is lost
+  // again before a generation trains, and one that comes to join, count as failures.
+  void count_failure();
+  void forgive(int index, bool newcomer, const Members& members, SteadyTime now, Effects& effects);
   // Replicas that average continue without the replica of `rank`; its other ranks except `except`
   // are told. Returns false if no replica can continue: the generation is lost.
   bool lose_replica(int except, const schedule::RankPlace* rank, const protocol::PeerLost& lost,
@@ -214,6 +219,8 @@ class PlanSwitch {
   std::map<int, std::uint64_t> told_before_;
   std::int64_t history_ = 0;  // of the last COMMIT of a new generation
   int failed_rejoins_ = 0, failed_joins_ = 0;
+  std::optional<bool> failed_join_;  // the newest counted failure, if not forgiven, is of a join
+  std::set<int> lost_since_;         // workers that were lost since a generation has trained
   std::uint32_t highest_seen_ = 0;
   std::int64_t checkpoint_step_ = -1;
 };

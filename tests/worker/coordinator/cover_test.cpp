@@ -209,10 +209,47 @@ TEST(Cover, ALossWhileItBeginsLeavesWhoIsWholeAtOnce) {
     job.lose(3);
     if (committed) job.ready(1, {0, 1, 4, 5});
     job.lose(4);
-    if (committed) job.pass(1s);  // it may be the generation that fails
     EXPECT_EQ(places(job.prepare()), (std::vector<std::pair<int, int>>{{0, 0}, {1, 0}}));
     EXPECT_EQ(job.prepare().micro_batches, (Ranks{9}));
   }
+}
+
+// A generation counts as applied when its first step is done, which takes long.
+TEST(Cover, ALossInTheFirstStepWithoutAReplicaDelaysNothing) {
+  for (const bool peers_tell_first : {false, true}) {
+    Job job;
+    job.lose(3);
+    job.ready(1, {0, 1, 4, 5});
+    job.loaded({0, 1, 4, 5}, 5);
+    if (peers_tell_first) job.say(0, protocol::PeerLost{.revision = 1, .reason = "closed"});
+    job.lose(4);
+    EXPECT_EQ(job.last<protocol::Prepare>().incarnation, 2);
+    EXPECT_EQ(job.prepare().micro_batches, (Ranks{9}));
+  }
+}
+
+TEST(Cover, AFailureThatNoLossExplainsDelaysTheNextAttempt) {
+  Job job;
+  job.lose(3);
+  job.ready(1, {0, 1, 4, 5});
+  job.loaded({0, 1, 4, 5}, 5);
+  job.say(0, protocol::PeerLost{.revision = 1, .reason = "broken"});
+  EXPECT_EQ(job.last<protocol::Prepare>().incarnation, 1);
+  job.pass(1s);
+  EXPECT_EQ(job.last<protocol::Prepare>().incarnation, 2);
+}
+
+TEST(Cover, AProcessThatIsLostAgainAtOnceDelaysTheNextAttempt) {
+  Job job(10);
+  job.lose(3);
+  job.come(3);
+  EXPECT_EQ(job.last<protocol::Prepare>().incarnation, 1);
+  job.ready(1, {0, 1, 2, 3, 4, 5});
+  job.lose(3);
+  job.come(3);
+  EXPECT_EQ(job.last<protocol::Prepare>().incarnation, 1);
+  job.pass(1s);
+  EXPECT_EQ(job.last<protocol::Prepare>().incarnation, 2);
 }
 
 TEST(Cover, WithoutAWholeReplicaAllPlacesAreWaitedFor) {
@@ -259,6 +296,24 @@ TEST(Cover, ALossInTheJoinIsCoveredAgainAndTheNextJoinComesLater) {
   job.come(3);
   EXPECT_TRUE(job.receivers<protocol::Prepare>().empty());
   job.pass(1s);
+  EXPECT_EQ(job.prepare().micro_batches, (Ranks{2, 3, 4}));
+}
+
+TEST(Cover, ALossOfAnotherInTheJoinDoesNotDelayTheNextJoin) {
+  Job job;
+  job.cover();
+  job.come(3);
+  job.ready(2, {0, 1, 2, 3, 4, 5});
+  const auto at = job.last<protocol::Commit>().at_step;
+  job.finish({0, 1, 4, 5}, at);
+  job.loaded({0, 1, 2, 3, 4, 5}, at);
+  job.lose(4);
+  EXPECT_EQ(job.prepare().micro_batches, (Ranks{4, 5}));
+  job.ready(3, {0, 1, 2, 3});
+  job.loaded({0, 1, 2, 3}, at);
+  job.finish({0, 1, 2, 3}, at + 1);
+  job.forget();
+  job.come(4);
   EXPECT_EQ(job.prepare().micro_batches, (Ranks{2, 3, 4}));
 }
 
