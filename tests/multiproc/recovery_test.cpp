@@ -32,25 +32,6 @@ bool full() {
   return std::getenv("WEIR_FAULT_SEEDS") != nullptr;
 }
 
-// A folder in memory.
-class Memory {
- public:
-  Memory() {
-    std::string pattern = "/dev/shm/weir-test-XXXXXX";
-    path_ = mkdtemp(pattern.data());
-  }
-  ~Memory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
-
 std::vector<std::string> common() {
   return {"--model=mlp", "--seq=8", "--vocab=32", "--lr=0.01", "--steps=" + std::to_string(kNoEnd)};
 }
@@ -154,7 +135,7 @@ class Job {
     return count;
   }
 
-  Memory memory_;
+  TempDir memory_{kMemory};
   PlanText plan_;
   std::unique_ptr<Workers> workers_;
   int sets_before_ = 0;

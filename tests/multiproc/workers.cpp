@@ -249,6 +249,19 @@ std::vector<LoggedStep> Workers::steps(int worker) const {
   return logged_steps(log_of(worker));
 }
 
+std::int64_t Workers::newest_step(int worker) const {
+  constexpr std::streamoff kTail = 16'384;  // several lines
+  std::ifstream file(log_of(worker), std::ios::binary | std::ios::ate);
+  if (!file) return -1;
+  file.seekg(std::max<std::streamoff>(0, static_cast<std::streamoff>(file.tellg()) - kTail));
+  std::ostringstream tail;
+  tail << file.rdbuf();
+  const std::string text = tail.str(), key = "\"step\": ";
+  const auto line = text.rfind('\n');  // behind it the next one is being written
+  const auto at = line == text.npos ? text.npos : text.rfind(key, line);
+  return at == text.npos ? -1 : std::stoll(text.substr(at + key.size()));
+}
+
 bool Workers::reaches(int worker, std::int64_t count) const {
   return poll([&] { return static_cast<std::int64_t>(steps(worker).size()) >= count; });
 }

@@ -95,6 +95,8 @@ class Workers {
   void write_plan(const PlanText& plan) const;  // atomically
   void remove_plan() const;
   std::vector<LoggedStep> steps(int worker) const;
+  // Number of the newest step in its loss log, from the end of the file; -1: none.
+  std::int64_t newest_step(int worker) const;
   bool reaches(int worker, std::int64_t steps) const;  // polls its loss log
   bool adopts(int worker, std::uint32_t epoch) const;
   std::vector<std::optional<int>> wait_all();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A folder of its own for one test, removed at the end.
+// A folder of its own for one test, removed at the end; in memory below kMemory.
 #pragma once
 
 #include <filesystem>
@@ -9,10 +9,12 @@
 
 namespace weir::test {
 
+constexpr const char* kMemory = "/dev/shm";
+
 class TempDir {
  public:
-  TempDir() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "weir-test-XXXXXX").string();
+  explicit TempDir(const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
+    std::string pattern = (parent / "weir-test-XXXXXX").string();
     path_ = mkdtemp(pattern.data());
   }
   ~TempDir() {
