@@ -13,7 +13,8 @@ constexpr const char* kMemory = "/dev/shm";
 
 class TempDir {
  public:
-  explicit TempDir(const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
+  TempDir() : TempDir(std::filesystem::temp_directory_path()) {}
+  explicit TempDir(const std::filesystem::path& parent) {
     std::string pattern = (parent / "weir-test-XXXXXX").string();
     path_ = mkdtemp(pattern.data());
   }
