@@ -126,6 +126,7 @@ class FailingJob {
     }
     result_.seconds = duration<double>(seen_at_ - begin_).count();
     result_.steps = newest_ - first;
+    result_.meanwhile = median_step(first + 1);
     return true;
   }
   double interval() { return given_.fixed ? given_.between : random_.exponential(given_.between); }

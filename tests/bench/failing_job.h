@@ -20,6 +20,7 @@ struct Failures {
 
 struct Survived {
   double undisturbed = 0, after = 0;  // seconds of a step before the first failure, behind the last
+  double meanwhile = 0;               // median of those that were completed between them
   double seconds = 0;                 // from a step's end to that of another
   std::int64_t steps = 0;             // completed meanwhile
   int failures = 0, of_coordinator = 0;
