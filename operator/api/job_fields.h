@@ -235,6 +235,7 @@ inline void fields(const JobReader& io, JobSpec& spec) {
   io("checkpoint.intervalSteps", spec.checkpoint_interval_steps);
   io("recovery.maxLostSteps", spec.max_lost_steps);
   io("recovery.neighborCopies", spec.neighbor_copies);
+  io("recovery.lostAfterSeconds", spec.lost_after_seconds);
   io("failurePolicy.maxRestarts", spec.max_restarts);
   io("failurePolicy.restartScope", spec.restart_scope);
   io("failurePolicy.rules", spec.failure_rules);

@@ -119,6 +119,7 @@ struct JobSpec {
   std::optional<int> checkpoint_grace_seconds, checkpoint_interval_steps;
   std::optional<int> max_lost_steps;  // recovery.maxLostSteps
   Choice<NeighborCopies> neighbor_copies = NeighborCopies::kAuto;
+  std::optional<int> lost_after_seconds;  // recovery.lostAfterSeconds
   int max_restarts = 6;
   Choice<RestartScope> restart_scope = RestartScope::kWorker;
   std::vector<FailureRule> failure_rules;

@@ -22,9 +22,9 @@ using nlohmann::json;
 constexpr auto kControlDir = "/var/run/weir";  // WEIR_CONTROL_DIR: token, ca.crt, url
 constexpr auto kCheckpointVolume = "weir-checkpoint";
 constexpr auto kRecoveryVolume = "weir-recovery";
-constexpr auto kRecoveryDir = "/var/run/weir-recovery";  // WEIR_RECOVERY_PATH
-constexpr int kMostLostSteps = 8;                        // if the spec does not say
-constexpr int kGraceWithoutCheckpoint = 30;              // seconds
+constexpr auto kRecoveryDir = "/var/run/weir-recovery";   // WEIR_RECOVERY_PATH
+constexpr int kMostLostSteps = 8, kLostAfterSeconds = 5;  // if the spec does not say
+constexpr int kGraceWithoutCheckpoint = 30;               // seconds
 constexpr int kGraceWithCheckpoint = 120;
 constexpr int kTokenSeconds = 3600;      // worker/protocol/README.md "Control API"
 constexpr std::size_t kHashLength = 16;  // CRD: status.templateHash maxLength 16
@@ -111,6 +111,7 @@ json our_env(const PipelineJob& job, const PodInput& input, const WorkerGroup& g
   if (const auto& steps = job.spec.checkpoint_interval_steps; steps) {
     text("WEIR_CHECKPOINT_INTERVAL", std::to_string(*steps));
   }
+  text("WEIR_LOST_AFTER", std::to_string(job.spec.lost_after_seconds.value_or(kLostAfterSeconds)));
   if (const int steps = snapshot_steps(job.spec, input); steps > 0) {
     text("WEIR_RECOVERY_PATH", kRecoveryDir);
     text("WEIR_RECOVERY_EVERY", std::to_string(steps));
@@ -401,6 +402,9 @@ std::string template_hash(const PipelineJob& job) {
                   spec.checkpoint_interval_steps.value_or(0),
                   spec.topology_keys};
   if (spec.max_lost_steps) written.push_back(*spec.max_lost_steps);
+  if (spec.lost_after_seconds) {
+    written.push_back("lost after " + std::to_string(*spec.lost_after_seconds));
+  }
   if (spec.connections_per_link) {
     written.push_back("connections " + std::to_string(*spec.connections_per_link));
   }

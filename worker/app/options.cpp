@@ -327,6 +327,12 @@ void add_running(Rows& rows, Raw& raw) {
       "--dead-after", o.dead_after, static_cast<int>(o.dead_after.count()),
       [](int given) { return std::chrono::seconds(given); },
       "silence after which a peer counts as dead, seconds", whole_in(1, 86400));
+  rows.add_read(
+      "--lost-after", o.lost_after, static_cast<int>(o.lost_after.count()),
+      [](int given) { return std::chrono::seconds(given); },
+      "silence on the control port after which worker 0 counts a worker as lost, seconds; 0 = as "
+      "--dead-after",
+      "WEIR_LOST_AFTER", whole_in(0, 86400));
   rows.add("--connections", o.connections,
            "TCP connections per link and direction in which this worker sends; 0 = chosen by "
            "measuring, at most 8",

@@ -359,7 +359,7 @@ Outcome run_coordinator(State& state) {
                     .deadline = o.progress_deadline,
                     .copies = o.recovery_copies,
                     .for_leaving = !o.saves()},
-      .dead_after = o.dead_after};
+      .dead_after = o.lost_after.count() > 0 ? o.lost_after : o.dead_after};
   open_training_log(state);
   if (state.training_log) {
     options.on_step = [&state](const coordinator::StepTotal& total) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/control/link.h"
 
+#include <algorithm>
 #include <map>
 #include <thread>
 #include <utility>
@@ -149,9 +150,13 @@ class LinkServer final : public RankServer {
     const auto now = steady_clock::now();
     const bool beat = now >= next_heartbeat_;
     if (beat) next_heartbeat_ = now + options_.heartbeat;
+    // After a pause of this process (a stopped container, a machine without a free core) the peers'
+    // heartbeats may lie unread in the sockets.
+    if (now - last_tick_ > options_.dead_after / 4) awake_since_ = now;
+    last_tick_ = now;
     std::vector<std::pair<SessionId, std::string>> dead;
     for (auto& [id, session] : sessions_) {
-      if (now - session.socket->last_heard() > options_.dead_after) {
+      if (now - std::max(session.socket->last_heard(), awake_since_) > options_.dead_after) {
         dead.emplace_back(id, "silent for " + std::to_string(options_.dead_after.count()) + " ms");
       } else if (beat) {
         session.socket->send(heartbeat_);
@@ -171,7 +176,7 @@ class LinkServer final : public RankServer {
   asio::steady_timer tick_timer_{io_}, wake_timer_{io_};
   std::map<SessionId, Session> sessions_;
   SessionId last_id_ = 0;
-  steady_clock::time_point next_heartbeat_{};
+  steady_clock::time_point next_heartbeat_{}, last_tick_{}, awake_since_{};
   std::jthread thread_;
 };
 

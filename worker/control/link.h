@@ -26,9 +26,10 @@ struct RankServerOptions {
   std::string listen_ip;  // "" = all addresses, IPv4 and IPv6
   int port = 0;           // 0 = any free port
   std::string job_uid;
-  std::string job_key;                          // raw bytes
-  std::chrono::milliseconds heartbeat{1000};    // interval of this end's heartbeats
-  std::chrono::milliseconds dead_after{30000};  // a session without a byte for this long is closed
+  std::string job_key;                        // raw bytes
+  std::chrono::milliseconds heartbeat{1000};  // interval of this end's heartbeats
+  // A session without a byte for this long is closed. A pause of this process does not count.
+  std::chrono::milliseconds dead_after{30000};
   std::chrono::milliseconds tick{100};
   // From accept to the proof of the key; half of it for each step.
   std::chrono::milliseconds handshake_time{10000};

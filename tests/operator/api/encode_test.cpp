@@ -131,6 +131,17 @@ TEST(EncodePod, LetsTheKubeletStartTheTrainerAgain) {
   EXPECT_FALSE(pod_of(job, input)["spec"]["containers"][0].contains("restartPolicyRules"));
 }
 
+TEST(EncodePod, TellsTheCoordinatorWhenASilentWorkerIsLost) {
+  const auto seconds = [](const PipelineJob& job) {
+    const json pod = pod_of(job, first_pod());
+    return by_name(pod["spec"]["containers"][0]["env"], "WEIR_LOST_AFTER")["value"];
+  };
+  EXPECT_EQ(seconds(plain()), "5");
+  const PipelineJob job = job_with(R"({"recovery": {"lostAfterSeconds": 45}})");
+  EXPECT_EQ(seconds(job), "45");
+  EXPECT_NE(template_hash(job), template_hash(plain()));
+}
+
 TEST(EncodePod, HasMemoryForCopiesOfNeighborsWhereTheyAreWanted) {
   PodInput input = first_pod();
   input.workers = 2;

@@ -4,9 +4,11 @@
 
 #include <arpa/inet.h>
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <thread>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
@@ -59,6 +61,14 @@ class Coordinator {
   void hang_up() {
     const auto session = this->session();
     server_->post([this, session] { server_->close(session, "test"); });
+  }
+  // Its thread does nothing for so long, then what has come meanwhile.
+  void pause(std::chrono::milliseconds time) {
+    std::promise<void> over;
+    server_->post([time] { std::this_thread::sleep_for(time); });
+    std::this_thread::sleep_for(time);
+    server_->post([this, &over] { server_->post([&over] { over.set_value(); }); });
+    over.get_future().wait();
   }
   template <class T>
   int count() const {
@@ -273,6 +283,20 @@ TEST(Link, HeartbeatsKeepAQuietSessionAndSilenceEndsIt) {
   ASSERT_TRUE(eventually([&] { return !coordinator.closed().empty(); }));
 
   EXPECT_EQ(coordinator.closed(), std::vector<std::string>{"silent for 1500 ms"});
+  EXPECT_TRUE(agent->connected());
+}
+
+// Heartbeats that came meanwhile lie in the socket. A coordinator whose container was stopped, or
+// that found no free core, must not count all workers as lost.
+TEST(Link, APauseOfTheCoordinatorItselfIsNoSilence) {
+  Coordinator coordinator({.dead_after = 1500ms, .tick = 5ms});
+  test::RecordingEngine engine;
+  const auto agent = agent_for(coordinator.address(), engine);
+  ASSERT_TRUE(eventually([&] { return coordinator.count<protocol::Hello>() == 1; }));
+
+  for (int i = 0; i < 3; ++i) coordinator.pause(2s);
+
+  EXPECT_TRUE(coordinator.closed().empty()) << coordinator.closed().front();
   EXPECT_TRUE(agent->connected());
 }
 
