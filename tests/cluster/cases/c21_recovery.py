@@ -64,6 +64,11 @@ def ranks(namespace, name=NAME):
     return {(r["replica"], r["stage"]): r["pod"] for r in lab.plan_document(namespace, lab.job(namespace, name))["ranks"]}
 
 
+def beside_the_coordinator(namespace):
+    """(replica, pod) of a worker other than worker 0; after a loss worker 0 may have any place."""
+    return next((replica, pod) for (replica, _), pod in sorted(ranks(namespace).items()) if not pod.startswith(f"{NAME}-a100-0"))
+
+
 def steps_again(namespace, what, lose, name=NAME, counted=True):
     """Loses workers, and waits for three more steps. Returns status.recovery and a sentence. A pod that is gone before the operator
     has seen it end need not count as a restart."""
@@ -89,8 +94,8 @@ def steps_again(namespace, what, lose, name=NAME, counted=True):
     return status()["recovery"], f"{what}: no step for {outage.seconds:.1f} s, told after {told:.1f} s, pause {last['pauseSeconds']} s"
 
 
-def nothing_is_lost(namespace, what, lose):
-    recovery, note = steps_again(namespace, what, lose)
+def nothing_is_lost(namespace, what, lose, counted=True):
+    recovery, note = steps_again(namespace, what, lose, counted=counted)
     check(recovery["last"]["source"] == "Peers", f"{what}: {recovery}")
     check(recovery.get("lostSteps", 0) == 0, f"{what}: {recovery}")
     steps, twice = logged()
@@ -176,7 +181,73 @@ def test_a_killed_coordinator_costs_no_step(namespace):
 
 def test_a_deleted_pod_costs_no_step(namespace):
     pod = ranks(namespace)[(0, 1)]
-    return nothing_is_lost(namespace, "pod deleted", lambda: lab.kubectl("-n", namespace, "delete", "pod", pod, "--grace-period=0", "--force"))
+    return nothing_is_lost(namespace, "pod deleted", lambda: lab.kubectl("-n", namespace, "delete", "pod", pod, "--grace-period=0", "--force"), counted=False)
+
+
+def test_a_pod_without_a_node_stops_nobody(namespace):
+    """The other replica trains on with the whole batch until a node takes the new pod."""
+    replica, pod = beside_the_coordinator(namespace)
+    node = lab.get(f"/api/v1/namespaces/{namespace}/pods/{pod}")["spec"]["nodeName"]
+    seen = {}
+
+    def lose():
+        begin = time.monotonic()
+        lab.kubectl("cordon", node)   # the other nodes have no device left
+        try:
+            lab.kubectl("-n", namespace, "delete", "pod", pod, "--grace-period=0", "--force")
+            lab.wait_until("one replica trains", lambda: lab.job(namespace, NAME)["status"].get("recovery", {}).get("lostReplicas") == [replica], LONGEST)
+            step = lab.reported_step(namespace, NAME)
+            lab.wait_until("steps without it", lambda: lab.reported_step(namespace, NAME) >= step + 3, LONGEST)
+            job = lab.job(namespace, NAME)
+            for kind, status, reason in (("Ready", "True", "Running"), ("Degraded", "True", "ReducedReplicas"), ("PodsScheduled", "False", "Unschedulable")):
+                now = lab.condition(job, kind)
+                check((now["status"], now["reason"]) == (status, reason), f"{kind} while a pod has no node: {now}")
+            seen["steps"], seen["seconds"] = lab.reported_step(namespace, NAME) - step, time.monotonic() - begin
+        finally:
+            lab.kubectl("uncordon", node)
+
+    note = nothing_is_lost(namespace, "pod deleted, its node cordoned", lose, counted=False)
+    lab.wait_until("two replicas train", lambda: not lab.job(namespace, NAME)["status"]["recovery"].get("lostReplicas"), LONGEST)
+    [reduced], [restored] = lab.events(namespace, "ReplicasReduced", NAME)[-1:], lab.events(namespace, "ReplicasRestored", NAME)[-1:]
+    check(f"1 of 2 replicas train on without replica {replica}" in reduced["note"], reduced["note"])
+    check("2 of 2 replicas train" in restored["note"], restored["note"])
+    return f"{note}, {seen['steps']} steps seen in {seen['seconds']:.0f} s without it; {reduced['note']}"
+
+
+def test_a_drained_node_costs_two_replicas_no_step(namespace):
+    """Nobody else can take its place until the node does again: the other replica trains on."""
+    _, pod = beside_the_coordinator(namespace)
+    node = lab.get(f"/api/v1/namespaces/{namespace}/pods/{pod}")["spec"]["nodeName"]
+
+    def drain():
+        try:
+            lab.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", f"--pod-selector=weir.dev/job-name={NAME}", "--timeout=60s", timeout=90)
+        finally:
+            lab.kubectl("uncordon", node)
+
+    return nothing_is_lost(namespace, "node drained", drain, counted=False)
+
+
+def test_a_node_that_stands_still_costs_two_replicas_no_step(namespace):
+    """Kubelet and worker hang: the coordinator misses the worker's heartbeats (recovery.lostAfterSeconds), and the other replica trains on."""
+    replica, name = beside_the_coordinator(namespace)
+    pod = lab.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
+    node = pod["spec"]["nodeName"]
+
+    def stand_still():
+        lab.signal_kubelet(node, "STOP")
+        lab.signal_container(pod, "STOP")
+        try:
+            lab.wait_until("one replica trains", lambda: lab.job(namespace, NAME)["status"].get("recovery", {}).get("lostReplicas") == [replica], LONGEST)
+            step = lab.reported_step(namespace, NAME)
+            lab.wait_until("steps without it", lambda: lab.reported_step(namespace, NAME) >= step + 3, LONGEST)
+        finally:
+            lab.signal_container(pod, "CONT")
+            lab.signal_kubelet(node, "CONT")
+
+    note = nothing_is_lost(namespace, "node stands still", stand_still, counted=False)
+    lab.wait_until("two replicas train", lambda: not lab.job(namespace, NAME)["status"]["recovery"].get("lostReplicas"), LONGEST)
+    return note
 
 
 def test_a_stage_that_nobody_holds_any_more_is_told(namespace):
