@@ -40,6 +40,11 @@ std::optional<std::string> PlayedOperator::trace(const std::string& id) const {
   return whole;
 }
 
+std::vector<protocol::Member> PlayedOperator::members() const {
+  const std::lock_guard lock(mutex_);
+  return members_;
+}
+
 std::optional<protocol::FlightDump> PlayedOperator::flight() const {
   const std::lock_guard lock(mutex_);
   return flight_;
@@ -69,7 +74,8 @@ http::Response PlayedOperator::answer(const http::Request& request) {
     return {200, {}, protocol::encode(protocol::JoinAnswer{.job_key = "the key of the job"})};
   }
   if (call == "register") {
-    make_plan(protocol::decode_register(request.body)->members);
+    members_ = protocol::decode_register(request.body)->members;
+    make_plan(members_);
     return http::plain_text(202, "accepted");
   }
   if (call == "plan") {

@@ -25,6 +25,7 @@ class PlayedOperator {
   void want_trace(const protocol::TraceWanted& wanted, std::int64_t from_step);
   // The parts of a trace that came as POST /trace with this id, joined; nothing until all are here.
   std::optional<std::string> trace(const std::string& id) const;
+  std::vector<protocol::Member> members() const;  // that have registered last
   // The newest dump that came.
   std::optional<protocol::FlightDump> flight() const;
 
@@ -35,6 +36,7 @@ class PlayedOperator {
   mutable std::mutex mutex_;  // guards all below but server_
   schedule::Plan plan_;
   bool planned_ = false;
+  std::vector<protocol::Member> members_;
   std::int64_t from_step_ = 0;
   std::optional<protocol::TraceWanted> wanted_;
   std::optional<protocol::FlightDump> flight_;

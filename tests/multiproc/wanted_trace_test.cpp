@@ -53,7 +53,7 @@ schedule::Plan plan() {
 // Workers of a job that an operator plans.
 class OperatedJob {
  public:
-  explicit OperatedJob(const PlayedOperator& by) {
+  explicit OperatedJob(const PlayedOperator& by, const std::vector<std::string>& more = {}) {
     for (int i = 0; i < kStages * kReplicas; ++i) {
       const std::string index = std::to_string(i);
       std::vector<std::string> words{"--model=mlp",
@@ -74,6 +74,7 @@ class OperatedJob {
                                      "--data-port=0",
                                      "--metrics-port=0",
                                      "--step-report=0"};
+      words.insert(words.end(), more.begin(), more.end());
       if (i > 0) words.push_back("--coordinator=127.0.0.1:" + std::to_string(port_));
       workers_.push_back(
           std::make_unique<Process>(words, (folder_.path() / ("errors-" + index)).string()));
@@ -133,6 +134,22 @@ TEST(WantedTrace, ADumpComesByItselfWhenARankIsLost) {
   ASSERT_TRUE(records) << records.error().message;
   EXPECT_GE(records->size(), 3U);
   EXPECT_THAT(check_trace(timeline::chrome_trace(*records)).errors, IsEmpty());
+}
+
+TEST(OperatedJob, TellsOfCongestionControlThatItsNodeDoesNotAllow) {
+  const PlayedOperator by(plan());
+  const OperatedJob job(by, {"--node=n2", "--congestion-control=nonesuch"});
+  const std::size_t all = kStages * kReplicas;
+  ASSERT_TRUE(eventually([&] { return by.members().size() == all; })) << job.errors();
+  for (const protocol::Member& member : by.members()) {
+    EXPECT_EQ(member.node, "n2");
+    ASSERT_TRUE(member.fallback) << member.pod;
+    EXPECT_EQ(member.fallback->wanted, "nonesuch");
+    EXPECT_THAT(member.fallback->allowed, testing::HasSubstr("reno"));
+    EXPECT_FALSE(member.fallback->in_use.empty());
+  }
+  EXPECT_THAT(job.errors(), testing::HasSubstr(
+                                "congestion control nonesuch is not allowed on node n2 (allowed:"));
 }
 
 }  // namespace wanted_trace_test

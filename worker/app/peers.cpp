@@ -107,14 +107,14 @@ Status check_plan_file(const std::string& path, int layers) {
 
 protocol::Member member_of(const State& state, std::vector<std::string> ips) {
   const Options& o = state.options;
-  return {
-      .pod = o.pod,
-      .pod_uid = o.pod_uid,
-      .worker_index = o.worker_index,
-      .ips = std::move(ips),
-      .node = o.node,
-      .data_port = state.transport->data_port(),
-      .ranks = {{.device = state.device->name(), .memory_bytes = state.device->memory_bytes()}}};
+  return {.pod = o.pod,
+          .pod_uid = o.pod_uid,
+          .worker_index = o.worker_index,
+          .ips = std::move(ips),
+          .node = o.node,
+          .data_port = state.transport->data_port(),
+          .ranks = {{.device = state.device->name(), .memory_bytes = state.device->memory_bytes()}},
+          .fallback = state.fallback};
 }
 
 std::vector<std::string> features_of(const Options& o) {
@@ -312,9 +312,14 @@ Outcome open_transport(State& state) {
     }
   }
   if (!tcp.congestion_control.empty()) {
-    const Status allowed = wire::check_congestion_control(tcp.congestion_control);
-    if (!allowed) log_warn(kComponent, allowed.error().message);
-    if (!allowed) tcp.congestion_control.clear();
+    const auto control = wire::try_congestion_control(tcp.congestion_control);
+    if (!control) log_warn(kComponent, "--congestion-control: " + control.error().message);
+    if (control && !control->allowed) {
+      state.fallback = protocol::TransportFallback{
+          .wanted = tcp.congestion_control, .allowed = control->names, .in_use = control->in_use};
+      log_warn(kComponent, text_of(*state.fallback, o.node));
+    }
+    if (!control || !control->allowed) tcp.congestion_control.clear();
   }
   auto made = transport::make_tcp_transport(tcp);
   if (!made) return Failure{Exit::kConfiguration, made.error().message};

@@ -104,6 +104,7 @@ struct State {
   std::optional<protocol::Validation> validated;
   std::unique_ptr<transport::TcpTransport> transport;
   std::unique_ptr<transport::NcclTransport> nccl;          // null: tensors are sent by TCP
+  std::optional<protocol::TransportFallback> fallback;     // nothing: sockets are as wanted
   std::string job_key;                                     // raw bytes
   std::vector<coordinator::Checkpoint> found_checkpoints;  // at the start; worker 0 only
   std::shared_ptr<Checkpoints> checkpoints;                // null without a folder

@@ -57,6 +57,12 @@ void fields(auto& io, Is<RankDevice> auto& rank) {
   io("memoryBytes", rank.memory_bytes);
 }
 
+void fields(auto& io, Is<TransportFallback> auto& fallback) {
+  io.required("wanted", fallback.wanted);
+  io("allowed", fallback.allowed);
+  io("inUse", fallback.in_use);
+}
+
 template <class Io, Is<Member> T>
 void fields(Io& io, T& member) {
   io.required("pod", member.pod);
@@ -68,6 +74,7 @@ void fields(Io& io, T& member) {
   io("ranks", member.ranks);
   if constexpr (Io::kReads) member.plan_version = 1;
   io("planVersion", member.plan_version);
+  io("fallback", member.fallback);
 }
 
 void fields(auto& io, Is<ModelInfo> auto& model) {

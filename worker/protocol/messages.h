@@ -30,6 +30,18 @@ struct RankDevice {
   std::int64_t memory_bytes = 0;
 };
 
+// TCP congestion control that a node does not allow to a worker, whose sockets keep another.
+struct TransportFallback {
+  std::string wanted, allowed, in_use;  // allowed: names, with spaces between them
+  bool operator==(const TransportFallback&) const = default;
+};
+// "congestion control bbr is not allowed on node n2 (allowed: reno cubic); cubic stays in use"
+inline std::string text_of(const TransportFallback& fallback, const std::string& node) {
+  return "congestion control " + fallback.wanted + " is not allowed" +
+         (node.empty() ? "" : " on node " + node) + " (allowed: " + fallback.allowed + "); " +
+         fallback.in_use + " stays in use";
+}
+
 struct Member {
   std::string pod, pod_uid;
   int worker_index = 0;
@@ -39,6 +51,7 @@ struct Member {
   std::vector<RankDevice> ranks;
   int plan_version =
       kNewestPlanVersion;  // newest plan document that it reads; programs before say none
+  std::optional<TransportFallback> fallback = {};
 };
 
 struct ModelInfo {

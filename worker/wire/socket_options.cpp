@@ -50,20 +50,18 @@ void set_socket_options(int descriptor, const SocketOptions& options) {
   }
 }
 
-Status check_congestion_control(const std::string& name) {
+Result<CongestionControl> try_congestion_control(const std::string& name) {
   const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (descriptor < 0) {
     return Error{Code::kUnavailable, std::generic_category().message(errno)};
   }
-  const bool taken = set_congestion_control(descriptor, name);
-  const std::string in_use = congestion_control_of(descriptor);
+  CongestionControl result{.allowed = set_congestion_control(descriptor, name),
+                           .in_use = congestion_control_of(descriptor),
+                           .names = {}};
   ::close(descriptor);
-  if (taken) return Unit{};
-  std::string allowed;
   std::ifstream file(kAllowed);
-  std::getline(file, allowed);
-  return Error{Code::kUnavailable, "congestion control " + name + " is not allowed (allowed: " +
-                                       allowed + "); " + in_use + " stays in use"};
+  std::getline(file, result.names);
+  return result;
 }
 
 }  // namespace weir::wire

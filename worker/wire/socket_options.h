@@ -22,9 +22,13 @@ struct SocketOptions {
 // option, it is left as it is; correctness does not depend on it.
 void set_socket_options(int descriptor, const SocketOptions& options);
 
-// Whether a process on this machine may use that congestion control. kUnavailable says which ones
-// it may, and which one stays in use: "congestion control bbr is not allowed (allowed: reno cubic);
-// cubic stays in use". Needs no right; loads nothing that the machine's owner does not allow.
-Status check_congestion_control(const std::string& name);
+// The answer to a process on this machine that asks for a congestion control by name.
+struct CongestionControl {
+  bool allowed = false;       // it is taken
+  std::string in_use, names;  // names: those that are allowed, with spaces between them
+};
+// kUnavailable: no socket can be made. Needs no right; loads nothing that the machine's owner does
+// not allow.
+Result<CongestionControl> try_congestion_control(const std::string& name);
 
 }  // namespace weir::wire

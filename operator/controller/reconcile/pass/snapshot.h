@@ -48,11 +48,12 @@ struct NetworkMemory {
   std::vector<LinkCodecs> codecs_in_force;                      // of boundaries that are not raw
   // Connections of each link, by replica, boundary and direction, of this generation.
   std::map<std::tuple<int, int, bool>, int> connections;
-  std::pair<std::uint32_t, int> connections_of;  // revision and incarnation
-  int steps = 0;                                 // of that segment
-  std::string slowest_node;                      // that has the slowest stage
-  int replica = 0;                               // whose step the waterfall divides
-  std::vector<protocol::PartSeconds> parts;      // of its ranks by stage
+  std::pair<std::uint32_t, int> connections_of;             // revision and incarnation
+  std::set<std::pair<std::string, std::string>> fallbacks;  // told: nodes, and what they refuse
+  int steps = 0;                                            // of that segment
+  std::string slowest_node;                                 // that has the slowest stage
+  int replica = 0;                                          // whose step the waterfall divides
+  std::vector<protocol::PartSeconds> parts;                 // of its ranks by stage
   // With the waterfall: what makes the step slow, what would help.
   explain::DeviceHistory devices;
   explain::Causes causes;

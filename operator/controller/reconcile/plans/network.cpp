@@ -3,6 +3,7 @@
 // (operator/estimator/README.md "Contention").
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "operator/facts/planning.h"
 #include "operator/planner/model/stage_costs.h"
 #include "worker/base/text.h"
+#include "worker/base/utf8.h"
 
 namespace weir::reconcile {
 namespace {
@@ -119,9 +121,25 @@ void tell_connections(const View& view, Draft& draft, const SegmentRates& now) {
   }
 }
 
+// Tells of nodes that do not allow the congestion control of the spec. Members with another one are
+// from before an edit.
+void tell_fallbacks(const View& view, Draft& draft) {
+  if (!view.snapshot.members) return;
+  for (const protocol::Member& member : view.snapshot.members->body.members) {
+    const std::optional<protocol::TransportFallback>& fallback = member.fallback;
+    if (!fallback || fallback->wanted != view.spec().congestion_control) continue;
+    std::set<std::pair<std::string, std::string>>& told = draft.adaptation.network.fallbacks;
+    if (!told.emplace(member.node, fallback->wanted).second) continue;
+    constexpr std::size_t kMost = 512;  // bytes
+    draft.event("Warning", "TransportFallback", one_line(text_of(*fallback, member.node), kMost),
+                "Observe");
+  }
+}
+
 }  // namespace
 
 void judge_network(const View& view, Draft& draft, estimator::Estimates& estimates) {
+  tell_fallbacks(view, draft);
   auto& network = draft.adaptation.network;
   const auto& report = view.snapshot.report;
   const bool told = view.plan != nullptr && report && report->body.segment &&

@@ -143,6 +143,35 @@ TEST(Connections, OfALinkThatChangeAreToldWithItsRates) {
   EXPECT_EQ(job.world.event_count("LinkConnectionsChanged"), 2);
 }
 
+TEST(TransportFallback, IsToldOncePerNodeAndName) {
+  Job job;
+  const auto refuse = [&](const std::string& wanted) {
+    job.world.job.spec.congestion_control = wanted;
+    for (const int i : {1, 2}) {
+      job.world.members->body.members.at(static_cast<std::size_t>(i)).fallback =
+          protocol::TransportFallback{.wanted = wanted, .allowed = "reno cubic", .in_use = "cubic"};
+    }
+    job.world.run();
+    job.world.run();
+  };
+  EXPECT_EQ(job.world.event_count("TransportFallback"), 0);
+
+  refuse("bbr");
+
+  const std::string node = job.world.members->body.members.at(2).node;
+  EXPECT_EQ(job.world.event_count("TransportFallback"), 2) << "two workers, on two nodes";
+  EXPECT_EQ(job.world.last_note("TransportFallback"),
+            "congestion control bbr is not allowed on node " + node +
+                " (allowed: reno cubic); cubic stays in use");
+  refuse("dctcp");
+  EXPECT_EQ(job.world.event_count("TransportFallback"), 4);
+
+  job.world.job.spec.congestion_control = "reno";  // the pods are from before this edit
+  job.world.adaptation.network.fallbacks.clear();
+  job.world.run();
+  EXPECT_EQ(job.world.event_count("TransportFallback"), 4);
+}
+
 // Tenths of a millisecond by line.
 std::map<std::string, long> tenths(const api::Performance& performance) {
   std::map<std::string, long> lines;
