@@ -196,7 +196,7 @@ struct ReportStatus {
   std::optional<std::int64_t> estimated_remaining_seconds;
   std::optional<Time> last_step_time, last_report_time;
   std::optional<std::int64_t> last_checkpoint_step;
-  std::int64_t compressed_steps = 0;  // trained with codecs; one that is repeated counts again
+  std::int64_t compressed_steps = 0;  // of `step`, those with codecs
   bool has_progress = false;
   std::string network_state;  // Healthy, Hidden, Contended, Unknown; "" = not evaluated yet
   std::optional<Time> last_sample_time;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Real workers whose plan names codecs: links carry fewer bytes, a bound link carries more
 // micro-batches, and the loss is that of the codecs whatever the order.
+#include <fstream>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -8,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/multiproc/workers.h"
+#include "worker/checkpoint/manifest.h"
 
 namespace weir::test {
 namespace codecs_test {
@@ -72,6 +75,38 @@ TEST(Codecs, MakeABoundLinkCarryMoreAndTellIt) {
     least = std::min(least, step.iteration_seconds);
   }
   EXPECT_LT(compressed, 0.6 * raw);
+}
+
+// The count is in each manifest, and a run that goes on from one counts on.
+TEST(Codecs, AreCountedInManifestsAlsoOfARunThatGoesOn) {
+  const TempDir folder;
+  const auto saving = [&](int steps) {
+    auto words = common(steps);
+    words.insert(words.end(), {"--checkpoint-dir=" + folder.path().string(),
+                               "--checkpoint-interval=4", "--checkpoint-keep=9"});
+    return words;
+  };
+  const auto counted = [&](int step) {
+    std::ifstream file(folder.path() / checkpoint::folder_name(step) / checkpoint::kManifestName);
+    std::ostringstream text;
+    text << file.rdbuf();
+    const auto manifest = checkpoint::decode_manifest(text.str());
+    EXPECT_TRUE(manifest) << manifest.error().message;
+    return manifest ? manifest->compressed_steps : -1;
+  };
+  const schedule::Codecs codecs = {.forward = {Codec::kInt8}, .backward = {Codec::kRaw}};
+  Workers first({.codecs = codecs}, saving(8));
+  ASSERT_THAT(first.wait_all(), Each(0)) << first[0].errors();
+  EXPECT_EQ(counted(4), 4);
+  EXPECT_EQ(counted(8), 8);
+
+  Workers raw({.state = "Checkpoint", .revision = 2}, saving(12));
+  ASSERT_THAT(raw.wait_all(), Each(0)) << raw[0].errors();
+  EXPECT_EQ(counted(12), 8);
+
+  Workers again({.state = "Checkpoint", .revision = 3, .codecs = codecs}, saving(16));
+  ASSERT_THAT(again.wait_all(), Each(0)) << again[0].errors();
+  EXPECT_EQ(counted(16), 12);
 }
 
 }  // namespace codecs_test

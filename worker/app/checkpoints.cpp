@@ -26,6 +26,7 @@ checkpoint::Manifest manifest_of(const coordinator::CheckpointOrder& order, cons
   const stage::ModelOptions& o = model.options;
   checkpoint::Manifest manifest{.step = order.checkpoint.step,
                                 .samples = order.checkpoint.samples,
+                                .compressed_steps = order.checkpoint.compressed_steps,
                                 .job = job,
                                 .model = o.name,
                                 .digest = model.digest,
@@ -221,7 +222,9 @@ std::optional<Failure> find_checkpoints(State& state) {
   }
   if (std::optional<Failure> failure = refusal_of(found->whole, state)) return failure;
   for (const checkpoint::Manifest& manifest : found->whole) {
-    state.found_checkpoints.push_back({.step = manifest.step, .samples = manifest.samples});
+    state.found_checkpoints.push_back({.step = manifest.step,
+                                       .samples = manifest.samples,
+                                       .compressed_steps = manifest.compressed_steps});
   }
   if (found->whole.empty() && !found->damaged.empty()) {
     return Failure{Exit::kCheckpoint, "--checkpoint-dir: none of the checkpoints in " + folder +

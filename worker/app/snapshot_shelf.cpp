@@ -57,8 +57,10 @@ void SnapshotShelf::find(const std::string& refusal) {
     }
     steps.push_back(one.step);
     const int last = one.first_layer + static_cast<int>(one.files.size()) - 1;
-    kept_.push_back(
-        {.step = one.step, .layers = {one.first_layer, last}, .bytes = bytes_of(one.files)});
+    kept_.push_back({.step = one.step,
+                     .layers = {one.first_layer, last},
+                     .bytes = bytes_of(one.files),
+                     .compressed_steps = one.compressed_steps});
     log_info(kSnapshots, "found", {{"step", one.step}, {"folder", folder_}});
   }
   const Status removed = checkpoint::remove_others(disk_, folder_, steps, -1);
@@ -98,6 +100,7 @@ Status SnapshotShelf::keep(Kept snapshot, std::vector<checkpoint::FileEntry> fil
                            const std::function<void()>& then) {
   snapshot.bytes = bytes_of(files);
   const checkpoint::Manifest manifest{.step = snapshot.step,
+                                      .compressed_steps = snapshot.compressed_steps,
                                       .job = owner_,
                                       .model = model_.options.name,
                                       .digest = model_.digest,

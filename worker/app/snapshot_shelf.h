@@ -25,6 +25,7 @@ class SnapshotShelf {
     std::int64_t step = 0;
     schedule::LayerRange layers;
     std::int64_t bytes = 0;  // of its files; keep() counts them
+    std::int64_t compressed_steps = 0;
   };
 
   // owner: the job and the pod; settings: of this run. The model outlives this object.

@@ -137,7 +137,8 @@ transport::StateKey Snapshots::key_of(std::int64_t step) const {
           .copy = true};
 }
 
-void Snapshots::take(stage::Stage& stage, schedule::LayerRange layers, std::int64_t step) {
+void Snapshots::take(stage::Stage& stage, schedule::LayerRange layers, std::int64_t step,
+                     std::int64_t compressed_steps) {
   const auto failed = [&](const std::string& error) { say_saved(step, error); };
   if (own_.busy()) return failed("the one before is still being written");
   const auto kept = own_.kept();
@@ -159,6 +160,7 @@ void Snapshots::take(stage::Stage& stage, schedule::LayerRange layers, std::int6
   const double copy_seconds = to_seconds(SystemClock().now() - since);
   waited_seconds_ += copy_seconds;
   const Order order{.step = step,
+                    .compressed_steps = compressed_steps,
                     .layers = layers,
                     .since = since,
                     .copy_seconds = copy_seconds,
@@ -181,17 +183,19 @@ Status Snapshots::write(const Order& order, std::vector<checkpoint::LayerImage>&
     own_.remove_unfinished(order.step);
     return files.error();
   }
-  return own_.keep({.step = order.step, .layers = order.layers}, *files, [&] {
-    protocol::Saved saved{.step = order.step, .files = {}, .snapshot = true};
-    if (offer(order)) {
-      for (const checkpoint::FileEntry& file : *files) {
-        saved.files.push_back({.name = file.name, .bytes = file.bytes, .sha256 = file.sha256});
-      }
-    }
-    saved.seconds =
-        order.beside ? order.copy_seconds : to_seconds(SystemClock().now() - order.since);
-    say(saved);  // locked by the shelf: it must not come behind the end of the round
-  });
+  return own_.keep(
+      {.step = order.step, .layers = order.layers, .compressed_steps = order.compressed_steps},
+      *files, [&] {
+        protocol::Saved saved{.step = order.step, .files = {}, .snapshot = true};
+        if (offer(order)) {
+          for (const checkpoint::FileEntry& file : *files) {
+            saved.files.push_back({.name = file.name, .bytes = file.bytes, .sha256 = file.sha256});
+          }
+        }
+        saved.seconds =
+            order.beside ? order.copy_seconds : to_seconds(SystemClock().now() - order.since);
+        say(saved);  // locked by the shelf: it must not come behind the end of the round
+      });
 }
 
 bool Snapshots::offer(const Order& order) {
@@ -282,7 +286,12 @@ Status Snapshots::fetch(const CopyOrder& order) {
     // The fetch hashes and copies as much, on both sides.
     const double busy = 3 * (thread_seconds() - begun);
     const int last = order.source.first_layer + static_cast<int>(files.size()) - 1;
-    return copies_.keep({.step = order.step, .layers = {order.source.first_layer, last}},
+    // All ranks have their own snapshot of the step before copies are made.
+    const std::vector<SnapshotShelf::Kept> own = own_.kept();
+    const auto same = std::ranges::find(own, order.step, &SnapshotShelf::Kept::step);
+    return copies_.keep({.step = order.step,
+                         .layers = {order.source.first_layer, last},
+                         .compressed_steps = same != own.end() ? same->compressed_steps : 0},
                         std::move(entries), [&] {
                           copied_bytes_ += bytes;
                           say(protocol::Saved{.step = order.step,
@@ -396,7 +405,8 @@ protocol::Inventory Snapshots::inventory() const {
                                 .history = histories_.begun,
                                 .pending = one.step <= histories_.start ? histories_.awaited : 0,
                                 .snapshot = true,
-                                .copy = copy});
+                                .copy = copy,
+                                .compressed_steps = one.compressed_steps});
     }
   };
   add(own_, false);

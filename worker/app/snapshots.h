@@ -54,7 +54,8 @@ class Snapshots final : public engine::Snapshots {
   // For how long the engine has copied state into snapshots. Any thread.
   double waited_seconds() const { return waited_seconds_; }
 
-  void take(stage::Stage& stage, schedule::LayerRange layers, std::int64_t step) override;
+  void take(stage::Stage& stage, schedule::LayerRange layers, std::int64_t step,
+            std::int64_t compressed_steps) override;
   void copy(const protocol::Save& order, bool beside) override;
   void taken_by_all(std::int64_t step, bool all) override;
   Status load(stage::Stage& stage, std::int64_t step) override;
@@ -74,7 +75,7 @@ class Snapshots final : public engine::Snapshots {
   void read_histories();
   void write_histories();
   struct Order {
-    std::int64_t step = 0;
+    std::int64_t step = 0, compressed_steps = 0;
     schedule::LayerRange layers;
     SteadyTime since{};
     double copy_seconds = 0;

@@ -72,6 +72,7 @@ Manifest read(const json& from) {
   static_cast<void>(from.at("step"));
   Manifest manifest{.step = whole(from, "step", std::int64_t{0}),
                     .samples = whole(from, "samples", std::int64_t{0}),
+                    .compressed_steps = whole(from, "compressedSteps", std::int64_t{0}),
                     .job = from.value("job", ""),
                     .model = from.value("model", ""),
                     .digest = from.at("digest").get<std::string>(),
@@ -118,6 +119,7 @@ std::string encode(const Manifest& m) {
   if (!m.job.empty()) all["job"] = m.job;
   if (!m.shapes.empty()) all["shapes"] = m.shapes;
   if (m.first_layer != 0) all["firstLayer"] = m.first_layer;
+  if (m.compressed_steps != 0) all["compressedSteps"] = m.compressed_steps;
   for (const Setting& one : m.settings) all["settings"][one.name] = one.value;
   const json plan = json::parse(m.plan_json, nullptr, false);
   if (plan.is_object()) all["plan"] = plan;
@@ -147,6 +149,9 @@ Result<Manifest> decode_manifest(std::string_view text) {
       return wrong_manifest("files[" + std::to_string(i) + "] is not the file of that layer");
   }
   if (manifest.first_layer < 0) return wrong_manifest("firstLayer is negative");
+  if (manifest.compressed_steps < 0 || manifest.compressed_steps > manifest.step) {
+    return wrong_manifest("compressedSteps is not within 0 .. step");
+  }
   if (manifest.step < 0 || manifest.files.empty()) return wrong_manifest("no step or no files");
   return manifest;
 }

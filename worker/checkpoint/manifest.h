@@ -29,9 +29,10 @@ struct Optimizer {  // informative; not used for loading
 };
 
 struct Manifest {
-  std::int64_t step = 0;     // completed steps
-  std::int64_t samples = 0;  // trained until then; also the position in the data
-  std::string job;           // "namespace/name" of the owner; "" = any run that names the folder
+  std::int64_t step = 0;              // completed steps
+  std::int64_t samples = 0;           // trained until then; also the position in the data
+  std::int64_t compressed_steps = 0;  // those of `step` with codecs; in older ones 0
+  std::string job;  // "namespace/name" of the owner; "" = any run that names the folder
   // Stage::Model::digest; versions without `shapes` compare nothing else.
   std::string model, digest;
   std::string shapes;  // stage::Model::shapes; "" in checkpoints of those versions

@@ -14,8 +14,9 @@
 namespace weir::coordinator {
 
 struct Checkpoint {
-  std::int64_t step = 0;     // completed steps
-  std::int64_t samples = 0;  // samples of all completed steps
+  std::int64_t step = 0;              // completed steps
+  std::int64_t samples = 0;           // samples of all completed steps
+  std::int64_t compressed_steps = 0;  // those with codecs
 };
 
 // Writes the manifest of a step of which all layers are on disk.

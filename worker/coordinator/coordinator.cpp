@@ -60,7 +60,7 @@ class JobCoordinator final : public Coordinator {
                   std::chrono::duration_cast<std::chrono::milliseconds>(
                       clock_.system_now().time_since_epoch())
                       .count()) {
-    switch_.set_checkpoint(saves_.newest());
+    note_checkpoint();
   }
 
   ~JobCoordinator() override {
@@ -276,6 +276,11 @@ class JobCoordinator final : public Coordinator {
     advance();
   }
 
+  bool note_checkpoint() {
+    const Checkpoint newest = saves_.newest_checkpoint();
+    return switch_.set_checkpoint(newest.step, newest.compressed_steps);
+  }
+
   // ---- acting ----
   void advance() {
     if (stopping_) return;
@@ -335,14 +340,15 @@ class JobCoordinator final : public Coordinator {
   }
 
   SaveRounds::Training training() const {
-    return {switch_.training(), switch_.incarnation(), rounds_.reached(), switch_.lost()};
+    return {switch_.training(), switch_.incarnation(), rounds_.reached(), switch_.lost(),
+            &switch_.compressed()};
   }
 
   void act(const SaveRounds::Effects& effects) {
     for (const auto& note : effects.notes) log_info(kComponent, note);
     for (const auto& warning : effects.warnings) log_warn(kComponent, warning);
     send(effects.send);
-    if (switch_.set_checkpoint(saves_.newest())) send_report();
+    if (note_checkpoint()) send_report();
     if (!effects.unusable.empty()) options_.checkpoints.unusable(effects.unusable);
     if (effects.remove) {
       options_.checkpoints.remove(*effects.remove, [life = std::weak_ptr(life_), this] {
@@ -417,6 +423,9 @@ class JobCoordinator final : public Coordinator {
     auto report = reporter_.make(switch_.plan(), switch_.incarnation(), members_, last_switch_,
                                  switch_.lost());
     report.last_checkpoint_step = saves_.newest();
+    if (switch_.compressed().knows(report.step)) {
+      report.compressed_steps = switch_.compressed().at(report.step);
+    }
     report.sync = rounds_.totals();
     report.snapshots = snapshots_.state();
     report.exported = exported_;

@@ -147,6 +147,9 @@ void PlanSwitch::applied(const Members& members, SteadyTime now, Effects& effect
   cover_refused_ = false;
   if (covered_.empty()) failed_joins_ = 0;
   gone_ = covered_.empty() ? lost_ : covered_;
+  if (!attempt_->new_generation && attempt_->first_step) {
+    compressed_.change(*attempt_->first_step, !base_->codecs.raw());
+  }
   const bool tells = attempt_->rejoin && attempt_->no_point.empty();
   report(protocol::Outcome::kApplied,
          !tells ? attempt_->no_point

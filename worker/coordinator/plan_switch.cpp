@@ -237,7 +237,26 @@ void PlanSwitch::decide_state(const Members& members) {
   }
   const bool loads = attempt.plan.state == schedule::StateMove::kCheckpoint;
   attempt.plan.checkpoint_step = loads ? checkpoint_step_ : -1;
+  attempt.compressed_steps = checkpoint_compressed_;
   attempt.repeated_steps = loads ? repeated(members) : 0;
+}
+
+std::int64_t PlanSwitch::compressed_before(std::int64_t at_step, const Members& members) const {
+  const Attempt& attempt = *attempt_;
+  if (attempt.plan.state == schedule::StateMove::kCheckpoint) {
+    return attempt.plan.checkpoint_step > 0 ? attempt.compressed_steps : 0;
+  }
+  if (compressed_.knows(at_step)) return compressed_.at(at_step);
+  // This coordinator is new: the ranks have counted. Of replicas at different steps the highest.
+  std::int64_t count = 0;
+  for (const auto& [index, state] : members.all()) {
+    const auto holds = [own = index](const RecoveryPoint::Holder& h) { return h.member == own; };
+    if (attempt.point && std::ranges::none_of(attempt.point->holders, holds)) continue;
+    for (const protocol::Held& held : state.inventory.held) {
+      if (held.step == at_step) count = std::max(count, held.compressed_steps);
+    }
+  }
+  return std::min(count, at_step);
 }
 
 void PlanSwitch::commit(const Members& members, SteadyTime now, Effects& effects) {
@@ -270,6 +289,11 @@ void PlanSwitch::commit(const Members& members, SteadyTime now, Effects& effects
       history_ = std::max(history_, state.inventory.history);
     }
     message.history = ++history_;
+    const bool loads = attempt.plan.state == schedule::StateMove::kCheckpoint;
+    const std::int64_t start =
+        loads ? std::max<std::int64_t>(0, attempt.plan.checkpoint_step) : at_step;
+    message.compressed_steps = compressed_before(start, members);
+    compressed_.begin(start, message.compressed_steps, !attempt.plan.codecs.raw());
     if (attempt.point) message.verdict = attempt.point->verdict;
     note_told(members, true);
     phase_ = Phase::kLoading;

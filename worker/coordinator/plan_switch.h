@@ -17,6 +17,7 @@
 
 #include "worker/base/clock.h"
 #include "worker/base/result.h"
+#include "worker/coordinator/compressed_steps.h"
 #include "worker/coordinator/members.h"
 #include "worker/coordinator/recovery_point.h"
 #include "worker/coordinator/startup.h"
@@ -74,7 +75,11 @@ class PlanSwitch {
   const std::set<int>& gone() const { return gone_; }
   // Sets the newest checkpoint (-1 = none) and returns whether it changed. A plan's checkpoint is
   // chosen when the plan is prepared.
-  bool set_checkpoint(std::int64_t step) { return std::exchange(checkpoint_step_, step) != step; }
+  bool set_checkpoint(std::int64_t step, std::int64_t compressed_steps = 0) {
+    checkpoint_compressed_ = compressed_steps;
+    return std::exchange(checkpoint_step_, step) != step;
+  }
+  const CompressedSteps& compressed() const { return compressed_; }
 
  private:
   enum class Phase : unsigned char {
@@ -98,6 +103,7 @@ class PlanSwitch {
     std::optional<RecoveryPoint> point = {};  // the generation starts from what ranks hold there
     std::string no_point = {};                // why ranks hold no such point, if one was looked for
     std::int64_t repeated_steps = 0;
+    std::int64_t compressed_steps = 0;  // of the checkpoint that is loaded
     // Time of the next request for what ranks hold, and the end of the wait for it.
     std::optional<SteadyTime> ask_at = {}, asks_until = {};
     std::set<int> waiting;               // workers that have not answered
@@ -151,6 +157,8 @@ class PlanSwitch {
   // The step at which all ranks can still stop.
   std::int64_t boundary(const Members& members) const;
   void commit(const Members& members, SteadyTime now, Effects& effects);
+  // Steps with codecs before the new generation, which goes on after at_step steps.
+  std::int64_t compressed_before(std::int64_t at_step, const Members& members) const;
   void go(const Members& members, SteadyTime now, Effects& effects);
   void on_ready(int index, const protocol::Ready& ready, const Members& members, SteadyTime now,
                 Effects& effects);
@@ -222,7 +230,8 @@ class PlanSwitch {
   std::optional<bool> failed_join_;  // the newest counted failure, if not forgiven, is of a join
   std::set<int> lost_since_;         // workers that were lost since a generation has trained
   std::uint32_t highest_seen_ = 0;
-  std::int64_t checkpoint_step_ = -1;
+  std::int64_t checkpoint_step_ = -1, checkpoint_compressed_ = 0;
+  CompressedSteps compressed_;
 };
 
 }  // namespace weir::coordinator

@@ -228,7 +228,12 @@ void SaveRounds::order_commit(const Training& training, Effects& effects) {
   if (static_cast<int>(round_->files.size()) != layers_) return;
   round_->committing = true;
   round_->samples = samples_at(round_->step, *training.plan);
-  const Checkpoint checkpoint{.step = round_->step, .samples = round_->samples};
+  if (training.compressed != nullptr) {
+    round_->compressed_steps = training.compressed->at(round_->step);
+  }
+  const Checkpoint checkpoint{.step = round_->step,
+                              .samples = round_->samples,
+                              .compressed_steps = round_->compressed_steps};
   CheckpointOrder order{.checkpoint = checkpoint,
                         .revision = training.plan->revision,
                         .incarnation = training.incarnation,
@@ -306,7 +311,8 @@ void SaveRounds::close(const SaveResult& result, const Members& members, SteadyT
       return one.step >= round.step || std::ranges::find(round.keep, one.step) == round.keep.end();
     });
     std::erase_if(doubted_, [&](std::int64_t step) { return step >= round.step; });
-    whole_.push_back({.step = round.step, .samples = round.samples});
+    whole_.push_back(
+        {.step = round.step, .samples = round.samples, .compressed_steps = round.compressed_steps});
     effects.notes.push_back("checkpoint of step " + std::to_string(round.step) + " is complete");
     return;
   }

@@ -19,6 +19,7 @@
 
 #include "worker/base/clock.h"
 #include "worker/coordinator/checkpoints.h"
+#include "worker/coordinator/compressed_steps.h"
 #include "worker/coordinator/members.h"
 #include "worker/coordinator/startup.h"
 #include "worker/schedule/plan.h"
@@ -43,6 +44,7 @@ class SaveRounds {
     // Highest step that a rank may have reached without a report (sync_rounds.h).
     std::int64_t reached = 0;
     std::set<int> lost = {};  // replicas that are lost: the others save all layers
+    const CompressedSteps* compressed = nullptr;  // null: none
   };
 
   // Call this after any change and on each tick.
@@ -58,10 +60,11 @@ class SaveRounds {
   Effects on_bad(int index, const protocol::BadCheckpoint& bad);
 
   std::int64_t newest() const { return whole_.empty() ? -1 : whole_.back().step; }
+  Checkpoint newest_checkpoint() const { return whole_.empty() ? Checkpoint{-1} : whole_.back(); }
 
  private:
   struct Round {
-    std::int64_t step = 0, samples = 0;
+    std::int64_t step = 0, samples = 0, compressed_steps = 0;
     std::set<int> lost;  // replicas that are not asked
     std::set<int> waiting;
     std::map<std::string, protocol::SavedFile> files;  // by name: layers in order

@@ -219,6 +219,7 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
 
 void Engine::count_step(StepRecord& record) {
   recorder_.step_done(record, parts_.model.options.sequence);
+  if (record.codecs) compressed_steps_ += record.next_step - step_;
   step_ = record.next_step;
   record.interrupted = std::exchange(interrupted_, false);
   verdict_ = record.verdict;

@@ -185,6 +185,7 @@ class Engine {
   std::unique_ptr<Generation> generation_;
   std::unique_ptr<OfferedState> offer_;  // the state before a move, offered until the GO
   std::int64_t step_ = 0;                // next step of this rank
+  std::int64_t compressed_steps_ = 0;    // of the steps before, those with codecs
   // The layers and samples of warm_up() so far: kernels stay loaded.
   std::vector<std::pair<schedule::LayerRange, int>> warmed_;
   // The step that the rank has dropped, if only its verdict and its update were left.

@@ -108,7 +108,8 @@ void Engine::tell_inventory() {
                          .history = holding.history,
                          .pending = holding.pending,
                          .replica = holding.replica,
-                         .summed = summed_.has_value()});
+                         .summed = summed_.has_value(),
+                         .compressed_steps = compressed_steps_});
   }
   told.held.insert(told.held.end(), snapshots.begin(), snapshots.end());
   mailbox_.tell(told);
@@ -152,6 +153,7 @@ Status Engine::build(std::unique_ptr<Generation>& generation, const Prepared& ne
                         generation->start);
   recorder_.plan_adopted(next.plan, next.incarnation);
   interrupted_ = true;
+  compressed_steps_ = commit.compressed_steps;
   generation_ = std::move(generation);
   return Unit{};
 }

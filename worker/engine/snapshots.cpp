@@ -92,7 +92,7 @@ void Engine::snapshot_if_due() {
         protocol::Saved{.step = step_, .error = reason, .files = {}, .snapshot = true});
   }
   const SteadyTime start = parts_.clock.now();
-  parts_.snapshots->take(*generation_->stage, generation_->layers, step_);
+  parts_.snapshots->take(*generation_->stage, generation_->layers, step_, compressed_steps_);
   if (!options_.saves) saving_.copied = step_;
   stopwatch_.cut_out(StepPart::kSave, start);
 }
@@ -125,10 +125,10 @@ Status Engine::roll_back(const schedule::Plan& plan, std::int64_t at_step) {
   }
   if (!layers || (holdings_.holds(*layers) && step_ == at_step)) return Unit{};
   const protocol::Inventory kept = parts_.snapshots->inventory();
-  const bool has = std::ranges::any_of(kept.held, [&](const protocol::Held& one) {
+  const auto has = std::ranges::find_if(kept.held, [&](const protocol::Held& one) {
     return one.step == at_step && schedule::LayerRange{one.first, one.last} == *layers;
   });
-  if (!has) return Unit{};
+  if (has == kept.held.end()) return Unit{};
   log_info(kRoom, "goes back to its snapshot", {{"from_step", step_}, {"step", at_step}});
   generation_.reset();
   replace_holding({});
@@ -138,6 +138,7 @@ Status Engine::roll_back(const schedule::Plan& plan, std::int64_t at_step) {
            parts_.make_stage(layers->first, layers->last, stage::Initial::kFromElsewhere));
   WEIR_OK(parts_.snapshots->load(*made, at_step));
   step_ = at_step;
+  compressed_steps_ = has->compressed_steps;
   replace_holding({.stage = std::move(made), .layers = *layers, .history = kept.history});
   return Unit{};
 }

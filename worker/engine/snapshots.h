@@ -28,7 +28,9 @@ class Snapshots {
 
   // Returns after the copy. SAVED is sent when the snapshot is complete, or with the reason why
   // there is none. Only the newest older one stays.
-  virtual void take(stage::Stage& stage, schedule::LayerRange layers, std::int64_t step) = 0;
+  // compressed_steps: protocol::Held.
+  virtual void take(stage::Stage& stage, schedule::LayerRange layers, std::int64_t step,
+                    std::int64_t compressed_steps) = 0;
   // Fetches the snapshot of another rank, while training goes on. SAVED is sent when it is
   // complete, or with the reason why it is not. beside: this takes no processor from training.
   virtual void copy(const protocol::Save& order, bool beside) = 0;

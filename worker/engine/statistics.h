@@ -167,6 +167,7 @@ struct StepRecord {
   protocol::Verdict verdict;
   Sent sent{};
   bool compressed = false;  // a tensor that this rank sent or received was encoded
+  bool codecs = false;      // the plan has some
   int samples = 0;
   int in_flight_peak = 0;
   int held_peak = 0;  // micro-batches from F to W with a split backward, else in_flight_peak

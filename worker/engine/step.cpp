@@ -555,6 +555,7 @@ class Runner {
                       .skipped = skipped_};
     if (result.last_stage) result.loss = loss();
     if (sync_) result.next_epoch = sync_->next_epoch();
+    result.codecs = !order_.plan.codecs.raw();
     result.sync_seconds = to_seconds(sync_wait_);
     result.step_seconds = to_seconds(last_end_ - first_start_.value_or(start));
     result.iteration_seconds = to_seconds(end - start);

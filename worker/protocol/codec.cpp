@@ -212,6 +212,7 @@ void fields(auto& io, Is<Report> auto& report) {
   if (io.kReads || report.skipped_steps != 0) io("skippedSteps", report.skipped_steps);
   if (io.kReads || report.skipped_in_row != 0) io("skippedInRow", report.skipped_in_row);
   io("lastCheckpointStep", report.last_checkpoint_step);
+  io("compressedSteps", report.compressed_steps);
   io("members", report.members);
   io("sync", report.sync);
   if (io.kReads || !report.snapshots.empty()) io("snapshots", report.snapshots);
@@ -252,6 +253,7 @@ void fields(auto& io, Is<Held> auto& held) {
   io("summed", held.summed);
   if (io.kReads || held.snapshot) io("snapshot", held.snapshot);
   if (io.kReads || held.copy) io("copy", held.copy);
+  if (io.kReads || held.compressed_steps != 0) io("compressedSteps", held.compressed_steps);
 }
 void fields(auto& io, Is<Inventory> auto& inventory) {
   io("history", inventory.history);
@@ -311,6 +313,7 @@ void fields(auto& io, Is<Commit> auto& commit) {
   io.required("atStep", commit.at_step);
   io("verdict", commit.verdict);
   if (io.kReads || commit.history != 0) io("history", commit.history);
+  if (io.kReads || commit.compressed_steps != 0) io("compressedSteps", commit.compressed_steps);
 }
 void fields(auto& io, Is<ReadyState> auto& ready) {
   io.required("revision", ready.revision);

@@ -192,6 +192,9 @@ struct Report {
   std::int64_t skipped_steps = 0;
   int skipped_in_row = 0;
   std::int64_t last_checkpoint_step = -1;
+  // How many of `step` were trained with codecs, as they are now: without what was rolled back.
+  // Nothing from a coordinator of an older release.
+  std::optional<std::int64_t> compressed_steps = {};
   std::vector<MemberReport> members;
   std::optional<SyncGroups> sync;
   std::string snapshots;  // "each 4 steps", or "none of step 8: " and why; empty: nothing is known
@@ -247,6 +250,7 @@ struct Held {
   bool summed = false;
   bool snapshot = false;  // a copy besides what the rank trains with, which outlives its process
   bool copy = false;      // of another rank's snapshot, for others to fetch
+  std::int64_t compressed_steps = 0;  // those of `step` in which the plan had codecs
 };
 // Tells what a rank holds once it has dropped its step. Nothing changes until the next COMMIT.
 struct Inventory {
@@ -311,7 +315,8 @@ struct Commit {
   std::int64_t at_step = 0;
   // The end of the step before at_step. A rank that lacks only its update of that step makes it.
   std::optional<Verdict> verdict = {};
-  std::int64_t history = 0;  // that begins with the GO; 0: the plan begins no generation
+  std::int64_t history = 0;           // that begins with the GO; 0: the plan begins no generation
+  std::int64_t compressed_steps = 0;  // before its first step, of a new generation
 };
 struct ReadyState {
   std::uint32_t revision = 0;

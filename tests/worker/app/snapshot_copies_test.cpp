@@ -55,7 +55,7 @@ struct Worker {
         for (float& x : part) x = static_cast<float>(random.uniform());
       }
     }
-    kept->take(*stage, layers, step);
+    kept->take(*stage, layers, step, step / 5);
     return answer();
   }
   // Orders a copy of what `of` has told.
@@ -144,8 +144,12 @@ TEST(SnapshotCopies, GoWithTheirSets) {
   Worker of(folder, "a", kFirst), keeper(folder, "b", kSecond);
   for (const std::int64_t step : {10, 20}) {
     const protocol::Saved told = of.take(step);
+    ASSERT_EQ(keeper.take(step).error, "") << "all ranks have theirs before copies are made";
     keeper.order(of, told);
     ASSERT_EQ(keeper.answer().error, "");
+  }
+  for (const protocol::Held& one : keeper.kept->inventory().held) {
+    EXPECT_EQ(one.compressed_steps, one.step / 5);
   }
   EXPECT_THAT(keeper.copies(), ElementsAre(10, 20)) << "until all have copies of step 20";
   keeper.kept->taken_by_all(20, true);

@@ -59,7 +59,7 @@ struct Process {
   std::string take(std::int64_t step) {
     said = {};
     fill(static_cast<std::uint64_t>(step));
-    kept.take(*stage, {2, 4}, step);
+    kept.take(*stage, {2, 4}, step, step / 5);
     return said.get_future().get();
   }
   std::vector<std::int64_t> steps() const {
@@ -97,6 +97,7 @@ TEST(Snapshots, OfAProcessAreThoseOfItsSuccessor) {
     EXPECT_THAT(before.steps(), ElementsAre(20));
   }
   Process again(folder);
+  EXPECT_EQ(again.kept.inventory().held.at(0).compressed_steps, 20 / 5);
   EXPECT_EQ(again.kept.inventory().history, 1);
   EXPECT_THAT(again.steps(), ElementsAre(20));
   again.fill(1);

@@ -12,6 +12,7 @@ namespace manifest_test {
 Manifest example() {
   return {.step = 2000,
           .samples = 128000,
+          .compressed_steps = 412,
           .job = "team-a/gpt",
           .model = "gpt-tiny",
           .digest = "sha256:1",
@@ -32,6 +33,16 @@ TEST(Manifest, GivesBackWhatWasPutIn) {
 
   ASSERT_TRUE(manifest) << manifest.error().message;
   EXPECT_EQ(*manifest, example());
+}
+
+TEST(Manifest, WithoutStepsWithCodecsSaysNothingOfThem) {
+  Manifest raw = example();
+  raw.compressed_steps = 0;
+  const std::string text = encode(raw);
+  EXPECT_EQ(text.find("compressedSteps"), std::string::npos) << "as in older versions";
+  EXPECT_EQ(decode_manifest(text)->compressed_steps, 0);
+  raw.compressed_steps = raw.step + 1;
+  EXPECT_FALSE(decode_manifest(encode(raw)));
 }
 
 TEST(Manifest, OfAVersionWithoutShapesIsRead) {

@@ -38,7 +38,9 @@ struct Rounds {
     return {.name = "layer-0000" + std::to_string(layer), .bytes = 10 + layer, .sha256 = "x"};
   }
 
-  SaveRounds::Training training() const { return {broken ? nullptr : &current, 0}; }
+  SaveRounds::Training training() const {
+    return {.plan = broken ? nullptr : &current, .compressed = &compressed};
+  }
   void advance() { take(saves.advance(training(), members, now)); }
   void stand_at(std::int64_t step) {
     for (int i = 0; i < 3; ++i) members.status(i, {.epoch = 1, .step = step, .stage = i});
@@ -101,6 +103,7 @@ struct Rounds {
 
   SteadyTime now = SteadyTime(1h);
   schedule::Plan current;
+  CompressedSteps compressed;
   bool broken = false;
   control::SessionId session = 0;
   Members members;
@@ -131,10 +134,13 @@ TEST(SaveRounds, OrderEachMultipleOfTheIntervalOneAtATime) {
 TEST(SaveRounds, CommitAllLayersWithWhatAManifestNeeds) {
   Rounds rounds({.found = {{.step = 4, .samples = 64}}, .interval_steps = 10});
   rounds.stand_at(4);
+  rounds.compressed.begin(4, 1, false);
+  rounds.compressed.change(7, true);
   rounds.all_saved(10);
 
   ASSERT_EQ(rounds.commits.size(), 1U);
   const CheckpointOrder& order = rounds.commits[0];
+  EXPECT_EQ(order.checkpoint.compressed_steps, 1 + 3);
   EXPECT_EQ(order.checkpoint.step, 10);
   EXPECT_EQ(order.checkpoint.samples, 64 + 6 * 8);  // since step 4: 8 samples a step
   EXPECT_EQ(order.revision, 1U);
@@ -142,6 +148,8 @@ TEST(SaveRounds, CommitAllLayersWithWhatAManifestNeeds) {
   ASSERT_EQ(order.files.size(), 3U);
   EXPECT_EQ(order.files[2].bytes, 12);
   EXPECT_THAT(order.keep, ElementsAre(10, 4));
+  rounds.committed(10);
+  EXPECT_EQ(rounds.saves.newest_checkpoint().compressed_steps, 1 + 3);
 }
 
 TEST(SaveRounds, KeepTheNewestOnes) {

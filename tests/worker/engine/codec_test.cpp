@@ -11,6 +11,7 @@
 
 #include "tests/worker/engine/fakes.h"
 #include "tests/worker/engine/group.h"
+#include "worker/base/units.h"
 #include "worker/engine/plan_rules.h"
 
 namespace weir::engine::test {
@@ -116,6 +117,31 @@ TEST(Codecs, ChangeInBandAtOneStepOfAllReplicas) {
     }
     EXPECT_EQ(group.engine(0).statistics().rejoins, 0) << "the links stay";
   }
+}
+
+// Also by a rank whose own tensors are raw: the count is the job's.
+TEST(Codecs, HaveTheirStepsCountedByAllRanksFromTheCountOfTheGeneration) {
+  constexpr std::int64_t kLong = 1000;
+  Group group("mlp", kStages, kLong);
+  schedule::Plan plan =
+      plan_of(kStages, group.layers(), kMicroBatches, Family::kOneFOneB, 1, Dispatch::kStrict);
+  plan.codecs = {.forward = {Codec::kInt8, Codec::kRaw}, .backward = {Codec::kRaw, Codec::kRaw}};
+  ASSERT_EQ(group.prepare(plan), "");
+  ASSERT_EQ(
+      group.ask(kStages, protocol::Commit{.revision = 1, .history = 5, .compressed_steps = 100}),
+      "");
+  for (int i = 0; i < kStages; ++i) group.engine(i).mailbox().put(protocol::Go{1});
+  ASSERT_TRUE(group.reaches(0, 3));
+  group.break_links(1);
+  for (int i = 0; i < kStages; ++i) {
+    ASSERT_TRUE(group.reports_loss(i)) << i;
+    const protocol::Inventory told = group.inventory(i);
+    ASSERT_EQ(told.held.size(), 1U);
+    EXPECT_GE(told.held[0].step, 2);
+    EXPECT_EQ(told.held[0].compressed_steps, 100 + told.held[0].step) << i;
+  }
+  for (int i = 0; i < kStages; ++i) group.engine(i).leave(kPatience);
+  EXPECT_THAT(group.finish(), Each(Exit::kTerminated));
 }
 
 // Codecs concern training: a validation finds the loss of the model as it is.

@@ -372,6 +372,34 @@ TEST(Frames, KeepWhatMatters) {
   EXPECT_TRUE(std::get<Hello>(*hello).settings.empty());
 }
 
+TEST(Frames, TellOfCongestionControlThatIsNotAllowedAndOfStepsWithCodecs) {
+  const TransportFallback fallback{.wanted = "bbr", .allowed = "reno cubic", .in_use = "cubic"};
+  Hello hello{.member = {.pod = "p", .pod_uid = "u", .fallback = fallback}};
+  hello.inventory = {.history = 1, .held = {{.last = 3, .step = 120, .compressed_steps = 41}}};
+  const auto read = decode_message(encode(Message(hello)));
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_EQ(std::get<Hello>(*read).member.fallback, fallback);
+  EXPECT_EQ(std::get<Hello>(*read).inventory.held.at(0).compressed_steps, 41);
+  EXPECT_EQ(text_of(fallback, "n2"),
+            "congestion control bbr is not allowed on node n2 (allowed: reno cubic); cubic stays "
+            "in use");
+  EXPECT_EQ(decode_register(encode(Register{.members = {hello.member}}))->members.at(0).fallback,
+            fallback);
+
+  const auto commit = decode_message(encode(Message(Commit{.revision = 7, .compressed_steps = 9})));
+  EXPECT_EQ(std::get<Commit>(*commit).compressed_steps, 9);
+  EXPECT_EQ(decode_report(encode(Report{.compressed_steps = 0}))->compressed_steps, 0);
+  EXPECT_EQ(decode_report(encode(Report{}))->compressed_steps, std::nullopt);
+
+  // Of an older release.
+  const auto old = decode_message(
+      R"({"type": "HELLO", "member": {"pod": "p", "podUid": "u"}, "inventory": {"held": [)"
+      R"({"first": 0, "last": 3, "step": 120}]}})");
+  ASSERT_TRUE(old.ok()) << old.error().message;
+  EXPECT_EQ(std::get<Hello>(*old).member.fallback, std::nullopt);
+  EXPECT_EQ(std::get<Hello>(*old).inventory.held.at(0).compressed_steps, 0);
+}
+
 TEST(Frames, CarryOctetsAsBase64) {
   const std::string octets("\0\xff\n", 3);
   const auto read = decode_message(encode(Steps{"5f3a", octets}));

@@ -177,10 +177,13 @@ std::vector<api::LinkCompression> compression_of(const View& view, const Draft& 
   return all;
 }
 
-// Steps that were trained with codecs until now. Of the steps since the last status those up to the
-// applied one belong to the plan before; if there was more than one, the others are not told apart.
+// Steps that were trained with codecs until now, as the coordinator tells. One of an older release
+// does not: of the steps since the last status those up to the applied one then belong to the plan
+// before; if there was more than one, the others are not told apart.
 std::int64_t compressed_steps(const View& view, const Draft& draft, std::int64_t step) {
   const api::ReportStatus& old = view.job().report;
+  const protocol::Report& told = view.snapshot.report->body;
+  if (told.compressed_steps) return std::clamp<std::int64_t>(*told.compressed_steps, 0, step);
   // As in the status of this pass, which may have seen only now that the plan is applied.
   const auto revision = static_cast<std::uint32_t>(draft.status.plan.applied_revision);
   const schedule::Plan *before = nullptr, *applied_plan = nullptr;

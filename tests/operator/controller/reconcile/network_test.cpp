@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "operator/explain/waterfall.h"
-#include "tests/operator/controller/reconcile/world.h"
+#include "tests/operator/controller/reconcile/network_job.h"
 
 namespace weir::reconcile::test {
 namespace network_test {
@@ -19,58 +19,7 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr double kBytes = 4 * 30'720;  // of a message of World's job
-
-// A job that only observes; its link n2->n3 has another rate than the others.
-struct Job {
-  explicit Job(const char* mode = "Observe") {
-    world.job.spec.adaptation.mode = mode;
-    world.run();
-    world.links(kFast, kFast);
-  }
-  // count steps; from its first one on the link has that rate.
-  void train(int count, double rate, double seconds) {
-    const auto first = world.report->body.step + 1;
-    for (int i = 1; i <= count; ++i) {
-      protocol::Segment segment{.revision = world.report->body.plan_revision,
-                                .first_step = first,
-                                .steps = i,
-                                .step_seconds = seconds,
-                                .step_error = 0.002};
-      for (int boundary = 0; boundary < 3; ++boundary) {
-        for (const bool forward : {true, false}) {
-          const double own = boundary == 1 && forward ? rate : kFast;
-          segment.links.push_back({.boundary = boundary,
-                                   .forward = forward,
-                                   .seconds = own > 0 ? kBytes / own : 0,
-                                   .error = own > 0 ? 0.01 * kBytes / own : 0,
-                                   .timed = own > 0 ? 16 * i : 0,
-                                   .transfers = 17 * i,
-                                   .rounding_error = boundary == 1 && forward ? 0.0075 : 0,
-                                   .connections = boundary == 1 && forward ? connections : 1});
-        }
-      }
-      if (tells_parts) {
-        for (int stage = 0; stage < 4; ++stage) {
-          const double factor = stage == slow_stage ? 1.4 : 1;
-          protocol::SegmentRank rank{
-              .stage = stage, .forward_seconds = 0.02 * factor, .backward_seconds = 0.04 * factor};
-          rank.parts.emplace();
-          rank.parts->seconds[static_cast<std::size_t>(protocol::StepPart::kOptimizer)] = 0.01;
-          rank.parts->seconds[static_cast<std::size_t>(protocol::StepPart::kCodec)] = codec_seconds;
-          segment.ranks.push_back(rank);
-        }
-      }
-      world.report->body.segment = segment;
-      world.steps(1, seconds);
-    }
-  }
-  World world;
-  bool tells_parts = false;
-  int connections = 1;       // of that link
-  int slow_stage = -1;       // that computes 40 % slower
-  double codec_seconds = 0;  // of a step, on each stage
-};
+using Job = NetworkJob;
 
 TEST(ContendedLink, IsToldWithItsUsualRateAndItsCost) {
   Job job;
@@ -257,20 +206,6 @@ TEST(Cause, HasThatRemedyAlsoWhereAdaptationIsOff) {
   EXPECT_EQ(job.world.event_count("PlanRetuned"), 0);
 }
 
-// A link that no order hides: a message takes twice as long as a micro-batch on a stage.
-constexpr double kBound = 1e6;
-Job bound_job(const char* mode, bool compresses) {
-  Job job(mode);
-  job.tells_parts = true;
-  auto& tiers = job.world.job.spec.adaptation;
-  tiers.retune.enabled = false;
-  tiers.regroup.min_gain_percent = 1000;
-  tiers.compress.enabled = compresses;
-  job.train(20, kFast, 1.15);
-  job.world.links(kFast, kBound);
-  return job;
-}
-
 TEST(Cause, HasCodecsAsARemedyWhereNoOrderHidesTheLink) {
   Job job = bound_job("Auto", false);
   job.train(16, kBound, 2.5);
@@ -295,67 +230,6 @@ TEST(Cause, HasCodecsAsARemedyThatWaitsForAnOlderWorker) {
   EXPECT_THAT(remedies_of(job.world), Contains("compress link 1-2:Int8: operator: waits: worker " +
                                                worker.pod + " reads no plan with codecs"));
   EXPECT_EQ(job.world.event_count("PlanCompressed"), 0);
-}
-
-TEST(Compression, IsShownWithWhatItSavesAndSinceWhen) {
-  Job job = bound_job("Auto", true);
-  job.train(16, kBound, 2.5);
-  ASSERT_EQ(job.world.event_count("PlanCompressed"), 1);
-  EXPECT_TRUE(job.world.job.report.compression.empty()) << "the plan is not applied yet";
-  job.world.coordinator_applies();
-  job.train(16, kBound, 1.5);
-  const std::int64_t since = job.world.job.status.plan.applied_step;
-
-  const auto& shown = job.world.job.report.compression;
-  ASSERT_EQ(shown.size(), 1U);
-  EXPECT_EQ(shown[0].link, "1-2");
-  EXPECT_EQ(shown[0].forward, "Int8");
-  EXPECT_EQ(shown[0].backward, "Int8");
-  EXPECT_EQ(shown[0].since_step, since);
-  EXPECT_EQ(shown[0].error_ratio, "0.0075");
-  EXPECT_EQ(shown[0].payload_bytes, 2 * 16 * static_cast<std::int64_t>(kBytes));
-  EXPECT_NEAR(
-      static_cast<double>(shown[0].wire_bytes) / static_cast<double>(shown[0].payload_bytes),
-      8.25 / 32, 0.001);
-
-  job.world.job.status.plan.applied_step += 5;  // of a later plan with the same codecs
-  job.train(20, kBound, 1.5);
-  ASSERT_EQ(shown.size(), 1U);
-  EXPECT_EQ(shown[0].since_step, since);
-}
-
-TEST(Compression, CountsItsSteps) {
-  Job job = bound_job("Auto", true);
-  job.train(16, kBound, 2.5);
-  ASSERT_EQ(job.world.event_count("PlanCompressed"), 1);
-  EXPECT_EQ(job.world.job.report.compressed_steps, 0);
-  job.world.coordinator_applies();
-  const std::int64_t begin = job.world.report->body.last_switch->step;
-  job.train(20, kBound, 1.5);
-  EXPECT_EQ(job.world.job.report.compressed_steps, job.world.job.report.step - begin);
-  EXPECT_GT(job.world.job.report.compressed_steps, 8);
-
-  job.world.job.spec.adaptation.compress.enabled = false;  // the next plan is raw
-  job.world.settle();
-  job.world.coordinator_applies();
-  const std::int64_t end = job.world.report->body.last_switch->step;
-  job.train(20, kBound, 2.5);
-  EXPECT_EQ(job.world.job.report.compressed_steps, end - begin);
-}
-
-TEST(Compression, EndsAndIsNotTriedAgainWhereItCostsMoreThanItGains) {
-  Job job = bound_job("Auto", true);
-  job.train(16, kBound, 2.5);
-  ASSERT_EQ(job.world.event_count("PlanCompressed"), 1);
-  job.world.coordinator_applies();
-  job.codec_seconds = 16 * 0.2;  // of each forward and backward 0.1 s
-  job.train(16, kBound, 2.5);
-  EXPECT_EQ(job.world.event_count("PlanDecompressed"), 1);
-
-  job.world.coordinator_applies();
-  job.codec_seconds = 0;  // raw
-  job.train(60, kBound, 2.5);
-  EXPECT_EQ(job.world.event_count("PlanCompressed"), 1);
 }
 
 TEST(Cause, IsADeviceThatBecomesSlow) {

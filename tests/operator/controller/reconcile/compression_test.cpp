@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Codecs of a job in its status, and what keeps and ends them.
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/operator/controller/reconcile/network_job.h"
+
+namespace weir::reconcile::test {
+namespace compression_test {
+
+using Job = NetworkJob;
+
+TEST(Compression, IsShownWithWhatItSavesAndSinceWhen) {
+  Job job = bound_job("Auto", true);
+  job.train(16, kBound, 2.5);
+  ASSERT_EQ(job.world.event_count("PlanCompressed"), 1);
+  EXPECT_TRUE(job.world.job.report.compression.empty()) << "the plan is not applied yet";
+  job.world.coordinator_applies();
+  job.train(16, kBound, 1.5);
+  const std::int64_t since = job.world.job.status.plan.applied_step;
+
+  const auto& shown = job.world.job.report.compression;
+  ASSERT_EQ(shown.size(), 1U);
+  EXPECT_EQ(shown[0].link, "1-2");
+  EXPECT_EQ(shown[0].forward, "Int8");
+  EXPECT_EQ(shown[0].backward, "Int8");
+  EXPECT_EQ(shown[0].since_step, since);
+  EXPECT_EQ(shown[0].error_ratio, "0.0075");
+  EXPECT_EQ(shown[0].payload_bytes, 2 * 16 * static_cast<std::int64_t>(kMessageBytes));
+  EXPECT_NEAR(
+      static_cast<double>(shown[0].wire_bytes) / static_cast<double>(shown[0].payload_bytes),
+      8.25 / 32, 0.001);
+
+  job.world.job.status.plan.applied_step += 5;  // of a later plan with the same codecs
+  job.train(20, kBound, 1.5);
+  ASSERT_EQ(shown.size(), 1U);
+  EXPECT_EQ(shown[0].since_step, since);
+}
+
+TEST(Compression, ShowsTheCoordinatorsCountOfItsSteps) {
+  Job job = bound_job("Auto", true);
+  job.world.report->body.compressed_steps = 12;
+  job.train(16, kBound, 2.5);
+  EXPECT_EQ(job.world.job.report.compressed_steps, 12);
+  job.world.report->body.compressed_steps = 7;  // some were rolled back
+  job.train(16, kBound, 2.5);
+  EXPECT_EQ(job.world.job.report.compressed_steps, 7);
+  job.world.report->body.compressed_steps = 1'000'000;
+  job.train(16, kBound, 2.5);
+  EXPECT_EQ(job.world.job.report.compressed_steps, job.world.job.report.step);
+}
+
+// An operator that asks older workers counts by itself.
+TEST(Compression, CountsItsSteps) {
+  Job job = bound_job("Auto", true);
+  job.train(16, kBound, 2.5);
+  ASSERT_EQ(job.world.event_count("PlanCompressed"), 1);
+  EXPECT_EQ(job.world.job.report.compressed_steps, 0);
+  job.world.coordinator_applies();
+  const std::int64_t begin = job.world.report->body.last_switch->step;
+  job.train(20, kBound, 1.5);
+  EXPECT_EQ(job.world.job.report.compressed_steps, job.world.job.report.step - begin);
+  EXPECT_GT(job.world.job.report.compressed_steps, 8);
+
+  job.world.job.spec.adaptation.compress.enabled = false;  // the next plan is raw
+  job.world.settle();
+  job.world.coordinator_applies();
+  const std::int64_t end = job.world.report->body.last_switch->step;
+  job.train(20, kBound, 2.5);
+  EXPECT_EQ(job.world.job.report.compressed_steps, end - begin);
+}
+
+TEST(Compression, EndsAndIsNotTriedAgainWhereItCostsMoreThanItGains) {
+  Job job = bound_job("Auto", true);
+  job.train(16, kBound, 2.5);
+  ASSERT_EQ(job.world.event_count("PlanCompressed"), 1);
+  job.world.coordinator_applies();
+  job.codec_seconds = 16 * 0.2;  // of each forward and backward 0.1 s
+  job.train(16, kBound, 2.5);
+  EXPECT_EQ(job.world.event_count("PlanDecompressed"), 1);
+
+  job.world.coordinator_applies();
+  job.codec_seconds = 0;  // raw
+  job.train(60, kBound, 2.5);
+  EXPECT_EQ(job.world.event_count("PlanCompressed"), 1);
+}
+
+}  // namespace compression_test
+}  // namespace weir::reconcile::test
