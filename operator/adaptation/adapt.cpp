@@ -219,6 +219,8 @@ void resume_clocks(const api::JobStatus& status, Memory& memory) {
   gate::resume(memory.repartition.clock, status.regroup_last_change,
                status.regroup_cooldown_seconds);
   gate::resume(memory.replace.clock, status.replace_last_change, status.replace_cooldown_seconds);
+  gate::resume(memory.compression.clock, status.compress_last_change,
+               status.compress_cooldown_seconds);
 }
 
 // The first change that the last one leads to: a rollback, or one that the spec demands.
@@ -254,7 +256,8 @@ Tick tick(facts::Facts facts, Memory before, bool replan) {
   Tick tick{
       .memory = std::move(before),
       .clocks = {status.retune_last_change, status.regroup_last_change, status.replace_last_change,
-                 status.regroup_cooldown_seconds, status.replace_cooldown_seconds}};
+                 status.compress_last_change, status.regroup_cooldown_seconds,
+                 status.replace_cooldown_seconds, status.compress_cooldown_seconds}};
   Memory& memory = tick.memory;
   facts.history = &memory.history;  // which grows now
   resume_clocks(status, memory);

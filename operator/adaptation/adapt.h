@@ -17,8 +17,9 @@ namespace weir::adaptation {
 
 // Clocks of the tiers as status.adaptation shows them.
 struct StatusClocks {
-  std::optional<Time> retune_last_change, regroup_last_change, replace_last_change;
-  int regroup_cooldown_seconds = 0, replace_cooldown_seconds = 0;
+  std::optional<Time> retune_last_change, regroup_last_change, replace_last_change,
+      compress_last_change;
+  int regroup_cooldown_seconds = 0, replace_cooldown_seconds = 0, compress_cooldown_seconds = 0;
 };
 
 struct Tick {

@@ -177,7 +177,7 @@ std::optional<gate::Proposal> judge(const facts::Facts& facts, Tick& tick, const
     clock = judged.clock;
     record = judged.record;
   }
-  if (of_ranks(change)) show_cooldowns(tick);
+  if (of_ranks(change) || of_codecs(change)) show_cooldowns(tick);
   tick.measured_gain_percent = percent(judged.measured_gain);
   tick.measured_gain_error = percent(judged.gain_error);
   // Predictions of codecs teach no tier: they leave out that links share ports.
@@ -206,6 +206,7 @@ void show_cooldowns(Tick& tick) {
   };
   tick.clocks.regroup_cooldown_seconds = seconds(tick.memory.repartition.clock);
   tick.clocks.replace_cooldown_seconds = seconds(tick.memory.replace.clock);
+  tick.clocks.compress_cooldown_seconds = seconds(tick.memory.compression.clock);
 }
 
 std::optional<gate::Proposal> judge_plan_change(const facts::Facts& facts, Tick& tick) {

@@ -73,7 +73,7 @@ void take_codecs(const facts::Facts& facts, Tick& tick, const gate::Proposal& pr
   if (proposal.judged) {
     memory.plan_change = change_of(facts, proposal, sampled_step_seconds(facts));
   }
-  memory.compression.clock.last_change = facts.now;
+  memory.compression.clock.last_change = tick.clocks.compress_last_change = facts.now;
   memory.retune.last_change_step = facts.report->step;
   gate::nothing_offered(memory.retune.record);
   const bool reverted = proposal.kind == Kind::kRevertCodecs;

@@ -135,8 +135,8 @@ struct JobStatus {
   PlanStatus plan;
   std::optional<Time> retune_last_change;
   int retune_cooldown_seconds = 0;
-  std::optional<Time> regroup_last_change, replace_last_change;
-  int regroup_cooldown_seconds = 0, replace_cooldown_seconds = 0;
+  std::optional<Time> regroup_last_change, replace_last_change, compress_last_change;
+  int regroup_cooldown_seconds = 0, replace_cooldown_seconds = 0, compress_cooldown_seconds = 0;
   std::string last_replan_request;
   bool operator==(const JobStatus&) const = default;
 };

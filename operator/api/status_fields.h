@@ -146,6 +146,10 @@ void fields(const auto& io, Same<JobStatus> auto& status) {
     io("adaptation.replace.cooldownSeconds", status.replace_cooldown_seconds);
     io("adaptation.replace.lastChangeTime", status.replace_last_change);
   }
+  if (io.kReads || status.compress_last_change || status.compress_cooldown_seconds != 0) {
+    io("adaptation.compress.cooldownSeconds", status.compress_cooldown_seconds);
+    io("adaptation.compress.lastChangeTime", status.compress_last_change);
+  }
   io("adaptation.lastReplanRequest", status.last_replan_request);
 }
 

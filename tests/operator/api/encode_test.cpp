@@ -465,6 +465,8 @@ TEST(EncodeStatus, SendsAllFieldsAndReadsBackEqual) {
                  .stages = {{0, 1, 0, 3, 4, "gpu", "n1"}}};
   status.retune_last_change = Time{std::chrono::seconds(7)};
   status.retune_cooldown_seconds = 60;
+  status.compress_last_change = Time{std::chrono::seconds(8)};
+  status.compress_cooldown_seconds = 120;
   status.suspended_seconds = 30;
   status.restart_streak = 1;
   status.pod_generation = 3;

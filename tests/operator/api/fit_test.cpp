@@ -97,7 +97,8 @@ TEST(Fit, AnyStatusKeepsTheLimitsOfTheCrd) {
   StageStatus stage;
   stage.worker_group = stage.node = kLong;
   status.plan.stages.assign(kMany, stage);
-  status.retune_last_change = status.regroup_last_change = status.replace_last_change = Time{};
+  status.retune_last_change = status.regroup_last_change = status.replace_last_change =
+      status.compress_last_change = Time{};
 
   check(json::parse(encode_status(job(), status))["status"], status_schema(), "status");
 }

@@ -56,6 +56,8 @@ void show_clocks(Draft& draft, const adaptation::StatusClocks& clocks) {
   status.replace_last_change = clocks.replace_last_change;
   status.regroup_cooldown_seconds = clocks.regroup_cooldown_seconds;
   status.replace_cooldown_seconds = clocks.replace_cooldown_seconds;
+  status.compress_last_change = clocks.compress_last_change;
+  status.compress_cooldown_seconds = clocks.compress_cooldown_seconds;
 }
 
 // A step scatters, so a percentage that is shown stays until it has moved by more than one point.

@@ -52,6 +52,27 @@ TEST(Compression, ShowsTheCoordinatorsCountOfItsSteps) {
   EXPECT_EQ(job.world.job.report.compressed_steps, job.world.job.report.step);
 }
 
+TEST(Compression, HasAClockInTheStatusFromWhichANewLeaderGoesOn) {
+  Job job = bound_job("Auto", true);
+  job.world.job.spec.adaptation.compress.cooldown_seconds = 3600;
+  job.train(16, kBound, 2.5);
+  ASSERT_EQ(job.world.event_count("PlanCompressed"), 1);
+  const auto changed = job.world.job.status.compress_last_change;
+  ASSERT_TRUE(changed);
+
+  const api::JobStatus& status = job.world.job.status;
+  job.world.coordinator_applies();
+  job.train(40, kBound, 1.2);
+  EXPECT_EQ(status.compress_last_change, changed);
+  EXPECT_GE(status.compress_cooldown_seconds, 3600) << "the outcome is known";
+  const int cooldown = status.compress_cooldown_seconds;
+  job.world.adaptation = {};  // a new leader
+  job.train(2, kBound, 1.2);
+  const gate::Clock& clock = job.world.adaptation.memory.compression.clock;
+  EXPECT_EQ(clock.last_change, changed);
+  EXPECT_EQ(clock.cooldown.count(), cooldown);
+}
+
 // An operator that asks older workers counts by itself.
 TEST(Compression, CountsItsSteps) {
   Job job = bound_job("Auto", true);

@@ -38,7 +38,7 @@ api::JobStatus as_stored(api::JobStatus status) {
   for (auto& condition : status.conditions) cut(condition.since);
   for (auto* time : {&status.start_time, &status.completion_time, &status.last_restart_time,
                      &status.scheduling_retry, &status.plan.time, &status.retune_last_change,
-                     &status.recovery.last_container_end})
+                     &status.compress_last_change, &status.recovery.last_container_end})
     cut(*time);
   if (status.recovery.last) cut(status.recovery.last->time);
   for (auto& avoided : status.avoided_nodes) cut(avoided.until);
