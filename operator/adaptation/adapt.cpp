@@ -26,6 +26,15 @@ costing::Costing costing_of(const Evaluation& evaluation) {
           evaluation.decision.current_seconds};
 }
 
+// The only one that changes plans without measurements of the network, but for the guard of memory.
+Answer ask_guard(Evaluation& evaluation) {
+  const facts::Facts& facts = evaluation.facts;
+  std::string why_not;
+  if (!facts.plan->codecs.raw()) evaluation.model = model_of(facts, why_not);
+  const int number_bytes = evaluation.model ? evaluation.model->number_bytes : 0;
+  return {compression::watch(facts, number_bytes, evaluation.tick.memory.compression)};
+}
+
 Answer ask_shares(Evaluation& evaluation) {
   const facts::Facts& facts = evaluation.facts;
   Memory& memory = evaluation.tick.memory;
@@ -66,7 +75,7 @@ Answer ask_retune(Evaluation& evaluation) {
   // The memory guard needs no network metrics.
   if (!fresh && !evaluation.memory_short) return {.last = true};
   std::string why_not;
-  evaluation.model = model_of(facts, why_not);
+  if (!evaluation.model) evaluation.model = model_of(facts, why_not);
   if (!evaluation.model) return {.last = true};
   evaluation.input = costing::costing_input(facts, *evaluation.model);
   if (!fresh) evaluation.input.rates = {};
@@ -196,10 +205,13 @@ Answer ask_replace(Evaluation& evaluation) {
                            evaluation.asked, memory.replace)};
 }
 
-constexpr std::array kTiers{
-    TierEntry{"shares", ask_shares},           TierEntry{"retune", ask_retune},
-    TierEntry{"compress", ask_compression},    TierEntry{"retry_previous", ask_retry_previous},
-    TierEntry{"repartition", ask_repartition}, TierEntry{"replace", ask_replace}};
+constexpr std::array kTiers{TierEntry{"guard", ask_guard},
+                            TierEntry{"shares", ask_shares},
+                            TierEntry{"retune", ask_retune},
+                            TierEntry{"compress", ask_compression},
+                            TierEntry{"retry_previous", ask_retry_previous},
+                            TierEntry{"repartition", ask_repartition},
+                            TierEntry{"replace", ask_replace}};
 
 // Asks the tiers until one makes a change. In mode Observe they only propose.
 void ask_tiers(Evaluation& evaluation) {
@@ -273,7 +285,8 @@ Tick tick(facts::Facts facts, Memory before, bool replan) {
     return tick;
   }
   if (adaptation.mode == api::AdaptationMode::kOff ||
-      !(adaptation.retune.enabled || tiers_above_enabled(facts.spec))) {
+      !(adaptation.retune.enabled || adaptation.compress.enabled ||
+        tiers_above_enabled(facts.spec))) {
     return tick;
   }
   tick.replan_taken = replan;

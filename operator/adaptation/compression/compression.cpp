@@ -74,8 +74,9 @@ std::optional<Raw> raw_of(const facts::Facts& facts, const costing::Costing& cos
   return raw;
 }
 
-gate::Proposal proposal_of(const facts::Facts& facts, const costing::Costing& costing,
-                           gate::Kind kind, const Codecs& codecs, const Order& order) {
+// now_seconds: of a step of the plan in force; 0 = unknown.
+gate::Proposal proposal_of(const facts::Facts& facts, double now_seconds, gate::Kind kind,
+                           const Codecs& codecs, const Order& order) {
   schedule::Plan plan = *facts.plan;
   plan.codecs = codecs;
   plan.schedule = order.schedule;
@@ -84,11 +85,9 @@ gate::Proposal proposal_of(const facts::Facts& facts, const costing::Costing& co
   const std::string now = describe(facts.plan->codecs), then = describe(codecs);
   return {.kind = kind,
           .trigger = schedule::Trigger::kCompress,
-          .offer = {.name = then,
-                    .now_seconds = costing.current_seconds,
-                    .then_seconds = order.seconds},
+          .offer = {.name = then, .now_seconds = now_seconds, .then_seconds = order.seconds},
           .what = "codecs " + (now.empty() ? "Raw" : now) + " -> " + (then.empty() ? "Raw" : then),
-          .gain = throughput_gain(costing.current_seconds, order.seconds),
+          .gain = now_seconds > 0 ? throughput_gain(now_seconds, order.seconds) : 0,
           .change = std::move(plan)};
 }
 
@@ -106,7 +105,8 @@ std::optional<gate::Proposal> propose_finer(const facts::Facts& facts,
   gate::Rules rules = rules_of(facts.spec);
   rules.least_gain = 1 / most - 1;
   rules.cooldown = std::chrono::seconds(0);
-  gate::Proposal proposal = proposal_of(facts, costing, gate::Kind::kDecompress, codecs, order);
+  gate::Proposal proposal =
+      proposal_of(facts, costing.current_seconds, gate::Kind::kDecompress, codecs, order);
   proposal.offer.name = "finer: " + proposal.offer.name;
   const auto weighed = gate::weigh(proposal.offer, moment, rules, memory.clock, memory.finer);
   memory.finer = weighed.record;
@@ -114,27 +114,6 @@ std::optional<gate::Proposal> propose_finer(const facts::Facts& facts,
   proposal.judged = false;
   proposal.text = proposal.what + ": a step takes " + number(order.seconds, 2) + " s, " +
                   number(costing.current_seconds, 2) + " s with the codecs of now";
-  return proposal;
-}
-
-// The codecs of the plan in force do damage.
-std::optional<gate::Proposal> revert(const facts::Facts& facts, const costing::Costing& costing,
-                                     Memory& memory) {
-  constexpr std::int64_t kOutSteps = 1000;
-  const auto& segment = facts.report->segment;
-  const bool own = segment && segment->revision == facts.plan->revision;
-  const auto reverted = guard(*facts.plan, costing.model.number_bytes, own ? &*segment : nullptr,
-                              memory.validations, memory.losses);
-  if (!reverted) return std::nullopt;
-  memory.coarser.quarantine[describe(facts.plan->codecs)] = facts.report->step + kOutSteps;
-  memory.stopped = reverted->for_good;
-  memory.validations.worse_in_row = 0;
-  memory.losses.coded.clear();
-  gate::Proposal proposal =
-      proposal_of(facts, costing, gate::Kind::kRevertCodecs, reverted->codecs,
-                  {.schedule = facts.plan->schedule, .seconds = costing.current_seconds});
-  proposal.judged = false;
-  proposal.text = reverted->why;
   return proposal;
 }
 
@@ -159,8 +138,7 @@ Answer propose_coarser(const facts::Facts& facts, const costing::Costing& costin
   const double without = coarser.without.seconds, now = costing.current_seconds;
   gate::Rules rules = rules_of(facts.spec);
   if (asked) rules.cooldown = std::chrono::seconds(0);
-  gate::Proposal proposal =
-      proposal_of(facts, costing, gate::Kind::kCompress, coarser.codecs, order);
+  gate::Proposal proposal = proposal_of(facts, now, gate::Kind::kCompress, coarser.codecs, order);
   // Never where an order would do.
   proposal.offer.now_seconds = facts.plan->codecs.raw() ? without : std::min(without, now);
   const auto weighed = gate::weigh(proposal.offer, moment, rules, memory.clock, memory.coarser);
@@ -216,6 +194,28 @@ gate::Rules rules_of(const api::JobSpec& spec) {
           .must_repay = false};
 }
 
+std::optional<gate::Proposal> watch(const facts::Facts& facts, int number_bytes, Memory& memory) {
+  constexpr std::int64_t kOutSteps = 1000;
+  const Codecs& now = facts.plan->codecs;
+  note(facts.report->validation, now.raw(), memory.validations);
+  note(facts.report->loss, facts.report->step, now.raw(), memory.losses);
+  const auto& segment = facts.report->segment;
+  const bool own = segment && segment->revision == facts.plan->revision;
+  const auto reverted = guard(*facts.plan, number_bytes, own ? &*segment : nullptr,
+                              memory.validations, memory.losses);
+  if (!reverted) return std::nullopt;
+  memory.coarser.quarantine[describe(now)] = facts.report->step + kOutSteps;
+  memory.stopped = reverted->for_good;
+  memory.validations.worse_in_row = 0;
+  memory.losses.coded.clear();
+  const double seconds = own ? segment->step_seconds : 0;
+  gate::Proposal proposal = proposal_of(facts, seconds, gate::Kind::kRevertCodecs, reverted->codecs,
+                                        {.schedule = facts.plan->schedule, .seconds = seconds});
+  proposal.judged = false;
+  proposal.text = reverted->why;
+  return proposal;
+}
+
 Answer propose(const facts::Facts& facts, const costing::Costing& costing,
                const gate::Moment& moment, bool asked, schedule::Backwards backwards,
                const BestOrder& best, Memory& memory) {
@@ -227,13 +227,10 @@ Answer propose(const facts::Facts& facts, const costing::Costing& costing,
   const bool known = costing.model.number_bytes > 0 && facts.plan->stage_count() > 1 &&
                      costing.current_seconds > 0;
   const Codecs& now = facts.plan->codecs;
-  note(facts.report->validation, now.raw(), memory.validations);
-  note(facts.report->loss, facts.report->step, now.raw(), memory.losses);
   if (asked) memory.stopped = false;
   if (costing.input.codec_seconds.measured) {
     memory.codec_seconds = costing.input.codec_seconds.per_number;
   }
-  if (auto reverted = revert(facts, costing, memory)) return {std::move(reverted)};
   const auto raw = known ? raw_of(facts, costing, memory) : std::nullopt;
   if (!raw || (now.raw() && !has_slow_links(*raw))) return nothing();
 

@@ -45,11 +45,15 @@ struct Answer {
 // Coarser codecs if they gain enough over the best plan without any; finer ones as soon as they
 // cost next to nothing. A job that does not allow compression gets proposals that say so. Nothing
 // if tensors are not numbers of one type; if a worker reads no plan with codecs, or codecs did
-// damage, they are only considered. What rounds too much, or makes validation losses worse, is
-// taken back. backwards: whether orders with split backwards count. asked: weir.dev/replan waives
-// the cooldown.
+// damage, they are only considered. backwards: whether orders with split backwards count. asked:
+// weir.dev/replan waives the cooldown.
 Answer propose(const facts::Facts& facts, const costing::Costing& costing,
                const gate::Moment& moment, bool asked, schedule::Backwards backwards,
                const BestOrder& best, Memory& memory);
+
+// Takes back codecs that round too much or make losses worse. Needs no measurements of the network.
+// Call it at each tick, with raw tensors, too: later losses are compared with theirs. number_bytes:
+// of a number in a tensor between stages; 0 = unknown.
+std::optional<gate::Proposal> watch(const facts::Facts& facts, int number_bytes, Memory& memory);
 
 }  // namespace weir::compression

@@ -22,8 +22,8 @@ constexpr auto kForGood = std::numeric_limits<std::int64_t>::max();
 TEST(Tiers, AreAskedCheapestFirst) {
   std::vector<std::string> names;
   for (const TierEntry& tier : tiers()) names.emplace_back(tier.name);
-  EXPECT_THAT(names, ElementsAre("shares", "retune", "compress", "retry_previous", "repartition",
-                                 "replace"));
+  EXPECT_THAT(names, ElementsAre("guard", "shares", "retune", "compress", "retry_previous",
+                                 "repartition", "replace"));
 }
 
 TEST(Refused, ARetuningIsKeptOutForGood) {

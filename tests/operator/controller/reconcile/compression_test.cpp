@@ -10,6 +10,7 @@
 namespace weir::reconcile::test {
 namespace compression_test {
 
+using ::testing::HasSubstr;
 using Job = NetworkJob;
 
 TEST(Compression, IsShownWithWhatItSavesAndSinceWhen) {
@@ -71,6 +72,34 @@ TEST(Compression, HasAClockInTheStatusFromWhichANewLeaderGoesOn) {
   const gate::Clock& clock = job.world.adaptation.memory.compression.clock;
   EXPECT_EQ(clock.last_change, changed);
   EXPECT_EQ(clock.cooldown.count(), cooldown);
+}
+
+TEST(Compression, StaysWhilePrometheusIsAwayAndIsGuardedAllTheSame) {
+  Job job = bound_job("Auto", true);
+  job.train(16, kBound, 2.5);
+  ASSERT_EQ(job.world.event_count("PlanCompressed"), 1);
+  job.world.coordinator_applies();
+  job.train(20, kBound, 1.5);
+
+  job.world.estimates.freshness = estimator::Freshness::kQueryFailed;
+  job.world.estimates.detail = "http://prometheus:9090: connection refused";
+  job.train(100, kFast, 1.2);
+  EXPECT_EQ(job.world.event_count("PlanDecompressed"), 0);
+  EXPECT_FALSE(job.world.plan()->codecs.raw());
+  const auto* available =
+      api::find_condition(job.world.job.status.conditions, "NetworkMetricsAvailable");
+  ASSERT_NE(available, nullptr);
+  EXPECT_EQ(available->status, "False");
+  EXPECT_EQ(available->message, "http://prometheus:9090: connection refused");
+
+  job.world.adaptation = {};  // the operator was away, too
+  job.train(20, kFast, 1.2);
+  EXPECT_FALSE(job.world.plan()->codecs.raw());
+
+  job.rounding = 0.031;
+  job.train(12, kFast, 1.2);
+  EXPECT_EQ(job.world.event_count("CompressionReverted"), 1);
+  EXPECT_THAT(job.world.last_note("CompressionReverted"), HasSubstr("0.031"));
 }
 
 // An operator that asks older workers counts by itself.

@@ -3,6 +3,7 @@
 #include <ctime>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,6 +16,7 @@ namespace failure_test {
 
 using Kind = Completion::Kind;
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -77,6 +79,20 @@ TEST(TcpFailure, OneOfSeveralConnectionsThatEndsIsNamed) {
   EXPECT_THAT(reason, AllOf(StartsWith("stage 0 at "), HasSubstr(", connection "),
                             HasSubstr(" of 3: connection closed")));
   EXPECT_THAT(end_of(*wired.first).reason, StartsWith("stage 1 at "));
+}
+
+TEST(TcpFailure, OneOfSeveralConnectionsThatStallsIsNamed) {
+  Wired wired({.connections = 3, .dead_after = 1s});
+  wired.to_second->freeze_one();
+
+  constexpr std::size_t kBytes = 12 * 256 * 1024;
+  wired.first->send(to(1), pattern(kBytes, 1), kBytes);
+  wired.second->receive(from(0), make_buffer(kBytes), kBytes);
+
+  // The end that finds it first tells; the other one sees that it closes.
+  const std::vector<std::string> reasons{end_of(*wired.second).reason, end_of(*wired.first).reason};
+  EXPECT_THAT(reasons, Contains(AllOf(StartsWith("stage "), HasSubstr(", connection "),
+                                      HasSubstr(" of 3: no byte for 1 s"))));
 }
 
 TEST(TcpFailure, ASilentPeerIsDeadAfterTheLimit) {

@@ -65,9 +65,10 @@ class Relay {
 
   int port() const { return port_; }
   std::size_t forwarded() const { return forwarded_; }
-  void freeze() { frozen_ = true; }    // connections stay, nothing moves any more
-  void cut() { cut_ = true; }          // closes all
-  void cut_one() { cut_one_ = true; }  // closes the newest
+  void freeze() { frozen_ = true; }          // connections stay, nothing moves any more
+  void cut() { cut_ = true; }                // closes all
+  void cut_one() { cut_one_ = true; }        // closes the newest
+  void freeze_one() { frozen_one_ = true; }  // the same as freeze() for the newest only
 
  private:
   void run(const std::stop_token& stop) {
@@ -80,6 +81,7 @@ class Relay {
         polled.push_back({.fd = b, .events = POLLIN, .revents = 0});
       }
       constexpr int kMilliseconds = 5;
+      if (frozen_one_ && !pairs_.empty()) polled.end()[-1].fd = polled.end()[-2].fd = -1;
       if (frozen_) polled.clear();
       if (::poll(polled.data(), polled.size(), kMilliseconds) <= 0 || frozen_) continue;
       const auto pairs = pairs_;
@@ -135,6 +137,7 @@ class Relay {
   std::atomic<bool> frozen_ = false;
   std::atomic<bool> cut_ = false;
   std::atomic<bool> cut_one_ = false;
+  std::atomic<bool> frozen_one_ = false;
   std::jthread thread_;
 };
 
