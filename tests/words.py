@@ -18,7 +18,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BARE = re.compile(r"(^|[^:/])//+ (Of|What|Those|Who|Likewise)\b")
 REPLACED = re.compile(r"way_back|goes_back|sync_tail|\bkappa\b|company|[Gg]reeter|[Pp]arked|[Ll]eaver|[Ss]urroundings|keep_house|StepCard|how-manieth")
-LINES = {"README.md": 131, "worker/app/README.md": 140, "tests/bench/RESULTS.md": 240, "operator/README.md": 200, "worker/README.md": 200, "crds/README.md": 320,
+LINES = {"README.md": 131, "worker/app/README.md": 140, "tests/bench/RESULTS.md": 264, "operator/README.md": 200, "worker/README.md": 200, "crds/README.md": 320,
          "operator/controller/reconcile/README.md": 170, "operator/planner/README.md": 130}   # of users, or of several rooms
 ROOM = 120   # lines of any other README
 WRITTEN_BY_A_TEST = re.compile(r"<!-- Made by .*?<!-- End -->", re.S)
