@@ -12,9 +12,10 @@ namespace weir::kube {
 namespace {
 
 constexpr std::size_t kQueue = 1000;
-constexpr double kBurst = 25, kRefillPerSecond = 1.0 / 300;  // crds/README.md "Events"
-constexpr std::chrono::minutes kSeries{6};                   // of events.k8s.io
-constexpr std::size_t kMaxJobs = 2000;                       // jobs whose budgets are kept
+constexpr double kBurst = 25;  // crds/README.md "Events"
+constexpr std::chrono::seconds kRefill{300};
+constexpr std::chrono::minutes kSeries{6};  // of events.k8s.io
+constexpr std::size_t kMaxJobs = 2000;      // jobs whose budgets are kept
 constexpr std::chrono::seconds kPoll{1};
 
 }  // namespace
@@ -58,8 +59,8 @@ bool EventSender::take(Budget& budget) {
   if (budget.at == SteadyTime{}) {
     budget.left = kBurst;
   } else {
-    const double passed = std::chrono::duration<double>(now - budget.at).count();
-    budget.left = std::min(kBurst, budget.left + passed * kRefillPerSecond);
+    const std::chrono::duration<double> passed = now - budget.at;
+    budget.left = std::min(kBurst, budget.left + passed / kRefill);
   }
   budget.at = now;
   if (budget.left < 1) return false;
@@ -78,15 +79,18 @@ void EventSender::send(const Waiting& waiting) {
   const api::PipelineJob& job = *waiting.job;
   OfJob& known = jobs_[job.meta.uid];
   known.at = clock_.now();
-  if (!take(known.budgets[waiting.event.type])) {
+  const std::string reason = waiting.event.type + "\n" + waiting.event.reason;
+  const auto told = known.told.find(reason);
+  const bool rare = told == known.told.end() || known.at - told->second >= kRefill;
+  if (!take(known.budgets[waiting.event.type]) && !rare) {
     log_debug("events", "over the job's budget", {{"reason", waiting.event.reason}});
     return;
   }
+  known.told[reason] = known.at;
   std::erase_if(known.sent, [now = clock_.now()](const auto& entry) {
     return now - entry.second.at > kSeries;
   });
-  const std::string kind =
-      waiting.event.type + "\n" + waiting.event.reason + "\n" + waiting.event.note;
+  const std::string kind = reason + "\n" + waiting.event.note;
   if (const auto same = known.sent.find(kind); same != known.sent.end()) {
     same->second.count += 1;
     same->second.at = clock_.now();

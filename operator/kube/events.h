@@ -54,6 +54,9 @@ class EventSender {
     std::map<std::string, Budget> budgets;  // by type: Normal events do not use up that of warnings
     SteadyTime at{};                        // time of the newest event
     std::map<std::string, Sent> sent;       // by type, reason and note
+    // By type and reason. One that was not told of late needs no budget, so that what happens often
+    // does not hide what happens once.
+    std::map<std::string, SteadyTime> told;
   };
   void send(const Waiting& waiting);
   bool take(Budget& budget);

@@ -137,9 +137,12 @@ TEST(EncodePod, TellsTheCoordinatorWhenASilentWorkerIsLost) {
     return by_name(pod["spec"]["containers"][0]["env"], "WEIR_LOST_AFTER")["value"];
   };
   EXPECT_EQ(seconds(plain()), "5");
-  const PipelineJob job = job_with(R"({"recovery": {"lostAfterSeconds": 45}})");
+  const PipelineJob job = job_with(R"({"worker": {"image": "w:1"}, "workerGroups": [
+      {"name": "gpu", "count": 1}], "recovery": {"lostAfterSeconds": 45}})");
   EXPECT_EQ(seconds(job), "45");
-  EXPECT_NE(template_hash(job), template_hash(plain()));
+  PipelineJob without = job;
+  without.spec.lost_after_seconds.reset();
+  EXPECT_NE(template_hash(job), template_hash(without));
 }
 
 TEST(EncodePod, HasMemoryForCopiesOfNeighborsWhereTheyAreWanted) {

@@ -81,6 +81,23 @@ TEST(EventSender, WhatIsNormalUsesUpNoBudgetOfWarnings) {
   EXPECT_EQ(world.server.paths().size(), 26U);
 }
 
+TEST(EventSender, WhatHappensOftenDoesNotHideWhatHappensOnce) {
+  World world;
+  for (int i = 0; i < 40; ++i) world.emit("WorkerLost", std::to_string(i), "Warning");
+  EXPECT_EQ(world.server.paths().size(), 25U);
+
+  world.emit("ProgressLost", "40 steps", "Warning");
+  world.emit("ProgressLost", "again", "Warning");
+  EXPECT_EQ(world.server.paths().size(), 26U);
+
+  world.clock.advance(minutes(2));
+  for (const char* reason : {"ProgressLost", "WorkerLost"}) world.emit(reason, "soon", "Warning");
+  EXPECT_EQ(world.server.paths().size(), 26U);
+  world.clock.advance(minutes(3));
+  for (const char* reason : {"ProgressLost", "WorkerLost"}) world.emit(reason, "late", "Warning");
+  EXPECT_EQ(world.server.paths().size(), 28U);
+}
+
 TEST(EventSender, SurvivesAServerThatRefuses) {
   World world;
   world.server.fail({.match = "POST", .count = 1, .error = Error{Code::kTimeout, "slow"}});
