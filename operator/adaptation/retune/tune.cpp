@@ -35,13 +35,17 @@ std::string seconds(double value) {
   return text("%.3f s", value);
 }
 
-// Why there is nothing to choose; "" = there is.
-std::string nothing_to_tune(const Input& input) {
+// Why there is no order but the present one; "" = there is.
+std::string fixed_order(const Input& input) {
   if (!schedule::rules_of(input.settings.family).tuned) {
     return std::string("schedule.type is ") + schedule::name(input.settings.family) +
            ": its order is fixed";
   }
-  if (!input.settings.fixed_caps.empty()) return "schedule.inFlightCaps are fixed";
+  return input.settings.fixed_caps.empty() ? "" : "schedule.inFlightCaps are fixed";
+}
+
+// Why no order can be costed; "" = it can.
+std::string nothing_to_cost(const Input& input) {
   if (input.current.caps.size() != input.stages.size() ||
       input.boundary_bytes.size() + 1 != input.stages.size()) {
     return "plan and profile do not agree on the number of stages";
@@ -188,7 +192,8 @@ std::vector<Costed> cost_all(const Input& input, const costing::LinkView& view, 
                              double current_seconds, costing::Coster& coster) {
   const std::vector<Size> sizes = sizes_of(input);
   const int current_size = sizes.front().micro_batch_size;
-  std::vector<Candidate> plans = candidates(input, state, view, sizes);
+  std::vector<Candidate> plans{{.schedule = input.current}};
+  if (fixed_order(input).empty()) plans = candidates(input, state, view, sizes);
   const auto kept_out = [&](const Candidate& plan) {
     return !same_order(plan.schedule, input.current) &&
            state.record.quarantine.contains(costing::describe(plan.schedule));
@@ -198,7 +203,7 @@ std::vector<Costed> cost_all(const Input& input, const costing::LinkView& view, 
     keep_promising(plans, view, sizes, effort.plans);
   }
   drop_dominated(plans, view, sizes, state, coster, false);
-  add_splits(plans, input, state, view, sizes);
+  if (fixed_order(input).empty()) add_splits(plans, input, state, view, sizes);
   std::erase_if(plans, kept_out);
   drop_dominated(plans, view, sizes, state, coster, true);
   // All plans are costed at the same point between the mean and slower links, where a plan that
@@ -335,10 +340,13 @@ Tuned tune(const Input& input, const State& before) {
   State& state = tuned.state;
   gate::end_quarantine(state.record, input.step);
 
-  decision.reason = nothing_to_tune(input);
-  decision.fixed_order = !decision.reason.empty();
-  if (decision.fixed_order) return tuned;
-  if (const auto lowered = memory_alarm(input, state)) {
+  const std::string fixed = fixed_order(input);
+  decision.reason = nothing_to_cost(input);
+  decision.fixed_order = !fixed.empty() || !decision.reason.empty();
+  if (!decision.reason.empty()) return tuned;
+  // The tiers above need the cost of a fixed order, too.
+  const auto lowered = fixed.empty() ? memory_alarm(input, state) : std::nullopt;
+  if (lowered) {
     decision.reason = "less than 2 % of a device's memory is free: " + lowered->text;
     decision.memory_guard = true;
     change_to(*lowered, input, decision, state);
@@ -359,6 +367,7 @@ Tuned tune(const Input& input, const State& before) {
   state.evaluated_step = input.step;
   state.evaluated_scrape = input.rates.times.back();
   evaluate(input, view, decision, state);
+  if (!fixed.empty()) decision.reason = fixed + "; " + decision.reason;
   return tuned;
 }
 

@@ -232,6 +232,23 @@ TEST(Tuner, SomeJobsHaveNothingToTune) {
   }
 }
 
+// Regroup, replace and codecs act for such jobs, too, and need to know what a step takes.
+TEST(Tuner, CostsTheOrderThatIsFixed) {
+  for (const bool caps : {false, true}) {
+    Input input = preempted_demo();
+    if (caps) input.settings.fixed_caps = input.current.caps;
+    if (!caps) {
+      input.settings.family = input.current.family = schedule::Family::kGpipe;
+      input.current.caps.assign(input.current.caps.size(), input.micro_batches);
+    }
+    const Tuned tuned = evaluate(input);
+    EXPECT_FALSE(tuned.decision.change.has_value());
+    ASSERT_EQ(tuned.decision.candidates.size(), 1U);
+    EXPECT_EQ(tuned.decision.candidates[0].schedule.caps, input.current.caps);
+    EXPECT_GT(tuned.decision.current_seconds, 0);
+  }
+}
+
 TEST(Tuner, TheLeastGainIsTheUsers) {
   Input input = quiet_demo();
   for (int b = 0; b < 3; ++b) set_transfer(input, b, 0.0018);  // gain about 5 %

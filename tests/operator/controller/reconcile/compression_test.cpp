@@ -40,6 +40,14 @@ TEST(Compression, IsShownWithWhatItSavesAndSinceWhen) {
   EXPECT_EQ(shown[0].since_step, since);
 }
 
+TEST(Compression, IsForJobsWhoseOrderIsFixedToo) {
+  for (const char* family : {"GPipe", "OneFOneB"}) {
+    Job job = bound_job("Auto", true, family);
+    job.train(16, kBound, 2.5);
+    EXPECT_EQ(job.world.event_count("PlanCompressed"), 1) << family;
+  }
+}
+
 TEST(Compression, ShowsTheCoordinatorsCountOfItsSteps) {
   Job job = bound_job("Auto", true);
   job.world.report->body.compressed_steps = 12;

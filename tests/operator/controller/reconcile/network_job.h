@@ -14,8 +14,9 @@ inline constexpr double kMessageBytes = 4 * 30'720;  // of a message of World's 
 
 // A job that only observes; its link n2->n3 has another rate than the others.
 struct NetworkJob {
-  explicit NetworkJob(const char* mode = "Observe") {
+  explicit NetworkJob(const char* mode = "Observe", const char* family = "KFKB") {
     world.job.spec.adaptation.mode = mode;
+    world.job.spec.schedule.type = family;
     world.run();
     world.links(kFast, kFast);
   }
@@ -66,8 +67,8 @@ struct NetworkJob {
 
 // A link that no order hides: a message takes twice as long as a micro-batch on a stage.
 inline constexpr double kBound = 1e6;
-inline NetworkJob bound_job(const char* mode, bool compresses) {
-  NetworkJob job(mode);
+inline NetworkJob bound_job(const char* mode, bool compresses, const char* family = "KFKB") {
+  NetworkJob job(mode, family);
   job.tells_parts = true;
   auto& tiers = job.world.job.spec.adaptation;
   tiers.retune.enabled = false;

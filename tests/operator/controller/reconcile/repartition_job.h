@@ -28,11 +28,15 @@ struct RepartitionJob {
   World world;
   std::set<std::string> slow_nodes;
 
-  explicit RepartitionJob(const std::string& mode = "Auto", int frozen_bytes = 0) {
+  explicit RepartitionJob(const std::string& mode = "Auto", int frozen_bytes = 0,
+                          const std::string& family = "KFKB",
+                          const std::vector<int>& fixed_caps = {}) {
     world.job.spec.stages.reset();
     world.job.spec.profile.source = "ConfigMap";
     world.profile = ProfileView{twelve_layers(frozen_bytes), ""};
     world.job.spec.adaptation.mode = mode;
+    world.job.spec.schedule.type = family;
+    world.job.spec.schedule.in_flight_caps = fixed_caps;
     world.job.spec.adaptation.regroup.cooldown_seconds = 600;
     run();
     measure();

@@ -9,6 +9,7 @@
 #include "tests/operator/controller/reconcile/repartition_job.h"
 #include "worker/base/gain.h"
 #include "worker/base/random.h"
+#include "worker/schedule/families.h"
 
 namespace weir::reconcile::test {
 namespace repartition_test {
@@ -44,6 +45,28 @@ TEST(Regroup, LeavesANodeWithASlowPortIdleAndTellsWhatItCost) {
   EXPECT_THAT(job.world.last_note("PlanOutcome"), HasSubstr("measured +"));
   EXPECT_TRUE(job.world.job.status.regroup_last_change.has_value());
   EXPECT_EQ(job.world.job.status.regroup_cooldown_seconds, 600);
+}
+
+// Retune has nothing to choose for such jobs, so a slow node is left to the tiers above.
+TEST(Regroup, ActsForJobsWhoseOrderIsFixed) {
+  for (const char* family : {"GPipe", "OneFOneB"}) {
+    Job job("Auto", 0, family);
+    ASSERT_EQ(job.world.plan()->schedule.family, schedule::family_of(family));
+    const double before = job.train_until_it_regroups();
+    EXPECT_EQ(job.world.plan()->trigger, schedule::Trigger::kRegroup) << family;
+    EXPECT_EQ(job.world.plan()->schedule.family, schedule::family_of(family));
+    EXPECT_LE(job.step_seconds(), 0.7 * before) << family;
+  }
+}
+
+// There is a cap for each stage, so their number stays.
+TEST(Regroup, KeepsCapsThatAreFixed) {
+  const std::vector<int> caps = {4, 3, 2, 2};
+  Job job("Auto", 0, "KFKB", caps);
+  ASSERT_EQ(job.world.plan()->schedule.caps, caps);
+  job.train_until_it_regroups();
+  EXPECT_GT(job.world.adaptation.memory.repartition.searches, 0);
+  EXPECT_EQ(job.world.plan()->schedule.caps, caps);
 }
 
 // It acts a few slow steps after the change; the ten steps before hold mostly fast ones.
