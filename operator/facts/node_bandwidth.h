@@ -56,7 +56,8 @@ void add_inferred_links(const std::vector<RememberedLink>& seen, planner::Cluste
 
 // Adds the rates that the workers probed when they started. A probe has one direction; the other
 // direction counts as equal unless it was probed, too. Links that nobody probed have the median of
-// the probed ones, or less where a slow node or path explains what was probed.
+// the probed ones, or less where a slow node or path explains what was probed. Probes within a
+// factor of two of their median count as equal to it.
 void add_probed_links(const std::vector<protocol::ProbedLink>& probed, planner::Cluster& cluster);
 
 }  // namespace weir::facts

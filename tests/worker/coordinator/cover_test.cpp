@@ -88,6 +88,15 @@ struct Job : World {
     loaded({0, 1, 4, 5}, 5);
     finish({0, 1, 4, 5}, 6);
   }
+  // The lost rank is back and a join is agreed on. Returns its boundary, which the others are at.
+  std::int64_t cover_until_the_join() {
+    cover();
+    come(3);
+    ready(2, {0, 1, 2, 3, 4, 5});
+    const auto at = last<protocol::Commit>().at_step;
+    finish({0, 1, 4, 5}, at);
+    return at;
+  }
   schedule::Plan prepare() const { return last<protocol::Prepare>().plan; }
 };
 
@@ -281,11 +290,7 @@ TEST(Cover, WhoeverReturnsButHoldsNothingIsNoReplica) {
 
 TEST(Cover, ALossInTheJoinIsCoveredAgainAndTheNextJoinComesLater) {
   Job job;
-  job.cover();
-  job.come(3);
-  job.ready(2, {0, 1, 2, 3, 4, 5});
-  const auto at = job.last<protocol::Commit>().at_step;
-  job.finish({0, 1, 4, 5}, at);
+  const std::int64_t at = job.cover_until_the_join();
   job.lose(3);
   EXPECT_EQ(job.prepare().micro_batches, (Ranks{3, 6}));
   EXPECT_EQ(job.last<protocol::Prepare>().incarnation, 3);
@@ -301,11 +306,7 @@ TEST(Cover, ALossInTheJoinIsCoveredAgainAndTheNextJoinComesLater) {
 
 TEST(Cover, ALossOfAnotherInTheJoinDoesNotDelayTheNextJoin) {
   Job job;
-  job.cover();
-  job.come(3);
-  job.ready(2, {0, 1, 2, 3, 4, 5});
-  const auto at = job.last<protocol::Commit>().at_step;
-  job.finish({0, 1, 4, 5}, at);
+  const std::int64_t at = job.cover_until_the_join();
   job.loaded({0, 1, 2, 3, 4, 5}, at);
   job.lose(4);
   EXPECT_EQ(job.prepare().micro_batches, (Ranks{4, 5}));
