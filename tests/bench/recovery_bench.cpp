@@ -54,9 +54,9 @@ int judge(const Given& given, const Survived& is) {
   const double lost = is.seconds - static_cast<double>(is.steps) * is.ideal();
   const double each = is.failures > 0 ? 1 / (is.failures * is.ideal()) : 0;
   std::printf(
-      "\neach failure cost %.2f steps: %.2f of the step that it hit, %.2f of pauses and of "
-      "steps of fewer replicas\n",
-      lost * each, is.dropped * each, (lost - is.dropped) * each);
+      "\neach failure cost %.2f steps; begun again, the step that it hit alone would have cost "
+      "%.2f\n",
+      lost * each, is.dropped * each);
   if (is.of_coordinator == 0) {
     std::printf("steps without lost replicas began %d times, with all again %d times\n", is.covers,
                 is.joins);

@@ -13,6 +13,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/multiproc/slow_replica.h"
 #include "tests/multiproc/workers.h"
 
 namespace weir::test {
@@ -64,6 +65,8 @@ class Job {
     ASSERT_EQ(workers()[worker].wait(), 128 + SIGKILL);
     if (worker == last_stage_of(worker)) logs_.push_back(workers().steps(worker));
   }
+  // Steps that the replica of this worker has done.
+  std::size_t steps(int worker) { return workers().steps(last_stage_of(worker)).size(); }
   // Seconds until the replica of this worker has done two more steps: one may have been ending.
   double seconds_to_go_on(int worker) {
     const auto begin = std::chrono::steady_clock::now();
@@ -142,6 +145,26 @@ TEST(Cover, OthersTrainOnWhileAnyRankIsAwayAndItJoinsThem) {
   }
   std::printf("%d kills; the others had done two more steps after %.2f s at most\n", kills,
               longest);
+}
+
+// Each replica needs half a second for its part of a step, and one is killed in the middle of it.
+TEST(Cover, WhatTheOthersHaveComputedOfTheStepIsKept) {
+  const SlowReplica emulation(3, 1, 1, 0.05);
+  std::vector<std::string> emulated = {"--emulate-device=x1"};
+  for (const std::string& word : emulation.common(1)) {
+    if (word.starts_with("--emulate")) emulated.push_back(word);
+  }
+  Job job(1, {10, 10, 10}, emulated);
+  ASSERT_TRUE(job.workers().reaches(0, 2)) << job.told();
+  const std::size_t before = job.steps(0);
+  while (job.steps(0) == before) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  std::this_thread::sleep_for(std::chrono::milliseconds(150));
+  job.kill(1);
+  ASSERT_TRUE(job.workers()[0].says("with the sums of 20 micro-batches of its first step"))
+      << job.told();
+  ASSERT_TRUE(job.workers().reaches(0, static_cast<std::int64_t>(job.steps(0)) + 2)) << job.told();
+  job.start_again(1);
+  job.end();
 }
 
 TEST(Cover, ANewPodTakesItsStateFromThoseThatTrain) {

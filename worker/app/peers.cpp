@@ -118,8 +118,9 @@ protocol::Member member_of(const State& state, std::vector<std::string> ips) {
 }
 
 std::vector<std::string> features_of(const Options& o) {
-  if (o.flight_events == 0) return {};
-  return {protocol::kStepsFeature};
+  std::vector<std::string> features = {protocol::kSumsFeature};
+  if (o.flight_events > 0) features.emplace_back(protocol::kStepsFeature);
+  return features;
 }
 
 void end_with(State& state, Exit exit, std::string reason) {

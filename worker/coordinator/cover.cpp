@@ -6,6 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "worker/schedule/step_ids.h"
+
 namespace weir::coordinator {
 namespace {
 
@@ -20,26 +22,9 @@ constexpr auto kSoonestReturn = 1s, kLatestReturn = 4s;
 }  // namespace
 
 std::vector<int> redistributed_shares(const std::vector<int>& shares, const std::set<int>& lost) {
-  std::vector<int> result(shares.size(), 0);
-  const std::int64_t all = std::accumulate(shares.begin(), shares.end(), std::int64_t{0});
-  std::int64_t living = 0;
-  for (std::size_t r = 0; r < shares.size(); ++r) {
-    if (!lost.contains(static_cast<int>(r))) living += shares[r];
-  }
-  std::vector<std::pair<std::int64_t, std::size_t>> remainders;  // negative: the largest first
-  std::int64_t left = all;
-  for (std::size_t r = 0; r < shares.size() && living > 0; ++r) {
-    if (lost.contains(static_cast<int>(r))) continue;
-    const std::int64_t product = all * shares[r];
-    result[r] = static_cast<int>(product / living);
-    left -= result[r];
-    remainders.emplace_back(-(product % living), r);
-  }
-  std::ranges::sort(remainders);
-  for (std::size_t i = 0; i < remainders.size() && left > 0; ++i, --left) {
-    ++result[remainders[i].second];
-  }
-  return result;
+  std::vector<int> living = shares;
+  for (const int replica : lost) living[static_cast<std::size_t>(replica)] = 0;
+  return schedule::apportioned(std::accumulate(shares.begin(), shares.end(), 0), living);
 }
 
 schedule::Plan without_replicas(schedule::Plan plan, const std::set<int>& lost) {

@@ -66,7 +66,8 @@ void Members::hello(control::SessionId session, const protocol::Hello& hello, St
                       .step = hello.step,
                       .inventory = hello.inventory,
                       .told = state.told + 1,
-                      .tells_steps = hello.has(protocol::kStepsFeature)};
+                      .tells_steps = hello.has(protocol::kStepsFeature),
+                      .keeps_sums = hello.has(protocol::kSumsFeature)};
 }
 
 std::optional<int> Members::closed(control::SessionId session) {
@@ -78,6 +79,8 @@ std::optional<int> Members::closed(control::SessionId session) {
 void Members::status(int index, const protocol::StageStatus& status) {
   const auto found = members_.find(index);
   if (found == members_.end()) return;
+  double& seconds = found->second.step_seconds;
+  seconds = status.interrupted ? std::max(seconds, status.step_seconds) : status.step_seconds;
   found->second.status = status;
   found->second.revision = status.epoch;
   found->second.step = status.step;
@@ -128,7 +131,7 @@ std::chrono::nanoseconds longest_step(const schedule::Plan& plan, const Members&
   for (const schedule::RankPlace& rank : plan.ranks) {
     const MemberState* const state = members.by_pod(rank.pod);
     if (state == nullptr) continue;
-    const double seconds = state->status ? state->status->step_seconds : 0;
+    const double seconds = state->step_seconds;
     if (!(seconds > 0)) return std::chrono::nanoseconds{0};
     longest = std::max(longest, from_seconds(std::min(seconds, kLongestStepSeconds)));
   }

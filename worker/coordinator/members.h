@@ -26,9 +26,12 @@ struct MemberState {
   protocol::Inventory inventory;                // the last that it told
   std::uint64_t told = 0;                       // counts the inventories that it told
   std::optional<protocol::StageStatus> status;  // the last STATUS of this session
-  bool tells_steps = false;                     // it answers STEPS_WANTED
-  bool finished = false;  // has sent LEAVE "finished": its disconnection is no failure
-  bool leaving = false;   // has sent a LEAVE
+  // The time of one of its steps that was not cut short by an interruption; 0 = unknown.
+  double step_seconds = 0;
+  bool tells_steps = false;  // it answers STEPS_WANTED
+  bool keeps_sums = false;   // it understands Commit::kept
+  bool finished = false;     // has sent LEAVE "finished": its disconnection is no failure
+  bool leaving = false;      // has sent a LEAVE
 
   bool connected() const { return session != 0; }
 };

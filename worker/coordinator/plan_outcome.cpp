@@ -131,7 +131,8 @@ std::string PlanSwitch::silent_pods(const Members& members) const {
 // After COMMIT the old plan cannot return: the ranks connect again, with the new plan.
 void PlanSwitch::not_applied(const Members& members, SteadyTime now, Effects& effects) {
   generation_lost(-1,
-                  {.revision = attempt_->plan.revision,
+                  {.replica = -1,
+                   .revision = attempt_->plan.revision,
                    .reason = "plan " + std::to_string(attempt_->plan.revision) +
                              " was not taken up after COMMIT by " + silent_pods(members)},
                   members, now, effects);
@@ -187,14 +188,24 @@ bool PlanSwitch::lose_replica(int except, const schedule::RankPlace* rank,
   gone_ = lost_;
   effects.notes.push_back("plan " + std::to_string(base_->revision) + " goes on without replica " +
                           std::to_string(replica) + ": " + lost.reason);
-  for (const schedule::RankPlace& other : base_->ranks) {
-    const auto* member = other.replica == replica ? members.by_pod(other.pod) : nullptr;
-    if (member == nullptr) continue;
-    const int index = member->member.worker_index;
-    if (member->connected() && index != except) effects.send.emplace_back(index, lost);
-    if (phase_ == Phase::kApplying) attempt_->waiting.erase(index);
+  to_replica(replica, lost, members, effects, except);
+  if (phase_ == Phase::kApplying) {
+    for (const schedule::RankPlace& other : base_->ranks) {
+      const auto* member = other.replica == replica ? members.by_pod(other.pod) : nullptr;
+      if (member != nullptr) attempt_->waiting.erase(member->member.worker_index);
+    }
   }
   return true;
+}
+
+void PlanSwitch::to_replica(int replica, const protocol::Message& message, const Members& members,
+                            Effects& effects, int except) const {
+  for (const schedule::RankPlace& rank : base_->ranks) {
+    const auto* member = rank.replica == replica ? members.by_pod(rank.pod) : nullptr;
+    if (member == nullptr || !member->connected()) continue;
+    const int index = member->member.worker_index;
+    if (index != except) effects.send.emplace_back(index, message);
+  }
 }
 
 Effects PlanSwitch::on_lost(int index, const std::string& reason, const Members& members,
@@ -229,6 +240,8 @@ Effects PlanSwitch::on_lost(int index, const std::string& reason, const Members&
     to_ranks(*base_, lost, members, effects, index);
   }
   if (phase_ == Phase::kGathering && of_base != nullptr) {
+    // Another loss before: its other ranks finish their part of the step in vain.
+    if (!breaks && broken_) to_replica(of_base->replica, lost, members, effects, index);
     forgive(index, newcomer, members, now, effects);
   }
   if (phase_ != Phase::kPreparing) return effects;

@@ -72,7 +72,7 @@ std::int64_t PlanSwitch::boundary(const Members& members) const {
     const MemberState* const member = members.by_pod(holder.pod);
     if (member == nullptr) continue;
     highest = std::max(highest, member->step);
-    const double seconds = member->status ? member->status->step_seconds : 0;
+    const double seconds = member->step_seconds;
     if (seconds > 0) shortest = shortest > 0 ? std::min(shortest, seconds) : seconds;
   }
   const double ahead =

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "worker/base/text.h"
+#include "worker/schedule/step_ids.h"
 #include "worker/schedule/validate.h"
 
 namespace weir::coordinator {
@@ -34,6 +35,14 @@ std::vector<const MemberState*> states_of(const schedule::Plan& plan, const Memb
 std::string replicas_text(const std::set<int>& replicas) {
   return (replicas.size() == 1 ? "replica " : "replicas ") +
          joined(replicas, ", ", [](int one) { return std::to_string(one); });
+}
+
+// E.g. ", with the sums of 12 micro-batches of its first step".
+std::string kept_text(const std::vector<protocol::KeptIds>& kept) {
+  int count = 0;
+  for (const protocol::KeptIds& one : kept) count += schedule::count_of(one.ids);
+  if (count == 0) return "";
+  return ", with the sums of " + std::to_string(count) + " micro-batches of its first step";
 }
 
 std::int64_t highest_step(const schedule::Plan& plan, const Members& members) {
@@ -212,6 +221,7 @@ void PlanSwitch::decide_state(const Members& members) {
   attempt.keeps_state = false;
   attempt.point.reset();
   attempt.no_point.clear();
+  attempt.kept.clear();
   if (attempt.plan.state != schedule::StateMove::kCheckpoint && (broken_ || !base_)) {
     attempt.plan.state = schedule::StateMove::kKeep;
     const auto states = states_of(attempt.plan, members);
@@ -295,6 +305,7 @@ void PlanSwitch::commit(const Members& members, SteadyTime now, Effects& effects
     message.compressed_steps = compressed_before(start, members);
     compressed_.begin(start, message.compressed_steps, !attempt.plan.codecs.raw());
     if (attempt.point) message.verdict = attempt.point->verdict;
+    message.kept = attempt.kept;
     note_told(members, true);
     phase_ = Phase::kLoading;
     attempt.deadline = now + progress_deadline_;
@@ -319,7 +330,7 @@ void PlanSwitch::commit(const Members& members, SteadyTime now, Effects& effects
   if (!covered_.empty()) whole_ = attempt.wanted;
   base_incarnation_ = attempt.incarnation;
   effects.notes.push_back("COMMIT of plan " + std::to_string(revision) + " at step " +
-                          std::to_string(at_step));
+                          std::to_string(at_step) + kept_text(attempt.kept));
 }
 
 void PlanSwitch::go(const Members& members, SteadyTime now, Effects& effects) {

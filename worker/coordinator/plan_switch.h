@@ -102,6 +102,7 @@ class PlanSwitch {
     std::int64_t step = 0;
     std::optional<RecoveryPoint> point = {};  // the generation starts from what ranks hold there
     std::string no_point = {};                // why ranks hold no such point, if one was looked for
+    std::vector<protocol::KeptIds> kept = {};  // what replicas have computed of the step behind it
     std::int64_t repeated_steps = 0;
     std::int64_t compressed_steps = 0;  // of the checkpoint that is loaded
     // Time of the next request for what ranks hold, and the end of the wait for it.
@@ -146,6 +147,8 @@ class PlanSwitch {
   // if the checkpoint is newer.
   bool take_point(const Members& members);
   bool holds_point(const Members& members) const;  // take_point() would return true
+  // The sums that the attempt's ranks keep at its recovery point.
+  std::vector<protocol::KeptIds> sums_at_point(const Members& members) const;
   // Steps that some rank had done, and that a start from the state of the attempt does again.
   std::int64_t repeated(const Members& members) const;
   void note_told(const Members& members, bool idle_too);
@@ -195,6 +198,8 @@ class PlanSwitch {
   void applied(const Members& members, SteadyTime now, Effects& effects);
   void to_ranks(const schedule::Plan& plan, const protocol::Message& message,
                 const Members& members, Effects& effects, int except = -1) const;
+  void to_replica(int replica, const protocol::Message& message, const Members& members,
+                  Effects& effects, int except) const;  // of base_
   // Sends a message to members without a rank in a new generation, so that they know that they are
   // idle.
   void to_idle(const protocol::Message& message, const Members& members, Effects& effects) const;

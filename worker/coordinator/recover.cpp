@@ -8,6 +8,7 @@
 
 #include "worker/base/units.h"
 #include "worker/coordinator/cover.h"
+#include "worker/coordinator/kept_sums.h"
 #include "worker/coordinator/plan_switch.h"
 
 namespace weir::coordinator {
@@ -19,7 +20,7 @@ constexpr double kStepsToTell = 2, kMostSeconds = 1e7;  // a rank tells between 
 // Long enough for the steps that were done before the failure.
 std::chrono::nanoseconds time_to_tell(const Members& members, std::chrono::nanoseconds least) {
   for (const auto& [index, state] : members.all()) {
-    const double step = state.status ? state.status->step_seconds : 0;
+    const double step = state.step_seconds;
     const double longest = std::min(kMostSeconds, kStepsToTell * step);
     if (step > 0) least = std::max(least, from_seconds(longest));
   }
@@ -80,7 +81,8 @@ bool PlanSwitch::awaits_inventories(const Members& members, SteadyTime now, Effe
   for (const int index : missing) {
     effects.send.emplace_back(
         index, protocol::PeerLost{.revision = attempt.plan.revision,
-                                  .reason = "the coordinator asks for what this rank holds"});
+                                  .reason = "the coordinator asks for what this rank holds",
+                                  .finish_part = true});
   }
   return true;
 }
@@ -126,6 +128,25 @@ bool PlanSwitch::holds_point(const Members& members) const {
   return point && point->step >= checkpoint_step_;
 }
 
+std::vector<protocol::KeptIds> PlanSwitch::sums_at_point(const Members& members) const {
+  const Attempt& attempt = *attempt_;
+  std::vector<const protocol::Held*> begins_with;
+  for (const schedule::RankPlace& rank : attempt.plan.ranks) {
+    const MemberState* const member = members.by_pod(rank.pod);
+    if (member == nullptr || !member->keeps_sums) return {};
+    const schedule::LayerRange layers = attempt.plan.stages[static_cast<std::size_t>(rank.stage)];
+    const RecoveryPoint::Holder live{.member = member->member.worker_index, .layers = layers};
+    const bool holds =
+        std::ranges::find(attempt.point->holders, live) != attempt.point->holders.end();
+    const auto held = std::ranges::find_if(member->inventory.held, [&](const protocol::Held& one) {
+      return !one.snapshot && !one.copy && one.first == layers.first && one.last == layers.last;
+    });
+    const bool has = holds && held != member->inventory.held.end();
+    begins_with.push_back(has ? &*held : nullptr);
+  }
+  return kept_sums(attempt.plan, attempt.step, begins_with);
+}
+
 bool PlanSwitch::take_point(const Members& members) {
   Attempt& attempt = *attempt_;
   schedule::Plan& plan = attempt.plan;
@@ -150,6 +171,7 @@ bool PlanSwitch::take_point(const Members& members) {
   if (std::ranges::all_of(plan.ranks, holds)) {
     plan.state = schedule::StateMove::kKeep;
     attempt.point = std::move(point);
+    attempt.kept = sums_at_point(members);
     return true;
   }
   plan.state = schedule::StateMove::kMove;
@@ -169,6 +191,7 @@ bool PlanSwitch::take_point(const Members& members) {
                             .copy = holder.copy});
   }
   attempt.point = std::move(point);
+  attempt.kept = sums_at_point(members);
   return true;
 }
 

@@ -42,6 +42,7 @@ class IdleStage final : public StageAround {
                      .loss_sum = std::numeric_limits<double>::quiet_NaN()};
   }
   void begin_step(std::int64_t /*step*/, int /*step_samples*/) override {}
+  void resume_step(std::int64_t /*step*/, int /*step_samples*/) override {}
   void optimizer_step() override {}
   Result<std::vector<double>> gradient_squares() override {
     return std::vector<double>(layer_sums().size(), 0.0);

@@ -45,6 +45,9 @@ class StageAround : public Stage {
   void begin_step(std::int64_t step, int step_samples) override {
     inner_->begin_step(step, step_samples);
   }
+  void resume_step(std::int64_t step, int step_samples) override {
+    inner_->resume_step(step, step_samples);
+  }
   void optimizer_step() override { inner_->optimizer_step(); }
   double loss() const override { return inner_->loss(); }
   std::int64_t output_bytes(int samples) const override { return inner_->output_bytes(samples); }

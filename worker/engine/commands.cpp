@@ -111,6 +111,7 @@ void Engine::on_commit(const Letter& letter, const protocol::Commit& commit) {
   const bool moves = next->plan.state == schedule::StateMove::kMove;
   if (leaves && moves && holder_of(next->plan, options_.identity) == nullptr) {
     lost_ = "the other replicas continued without this one";  // it cannot reach their boundary
+    lost_elsewhere_ = false;
   }
   if (pending_) end_pending("another COMMIT came");
   pending_ = Pending{letter, commit, same_links};
@@ -127,6 +128,8 @@ void Engine::on_go(const protocol::Go& go) {
   name_model();
   between_models_ = false;
   summed_.reset();  // the next step may have other numbers
+  const auto place = static_cast<std::size_t>(generation_->place.replica);
+  if (generation_->kept.empty() || generation_->kept[place].empty()) share_.reset();
   grant_.reset();
   reported_ = {};
   generation_->running = true;
@@ -159,6 +162,10 @@ void Engine::on_peer_lost(const protocol::PeerLost& lost) {
     leave_now_ = true;
     return;
   }
+  const int own = generation_->place.replica;
+  const bool elsewhere = lost.finish_part || (lost.replica >= 0 && lost.replica != own);
+  if (lost_ && elsewhere) return;  // the first reason counts
+  lost_elsewhere_ = elsewhere;
   lost_ = "replica " + std::to_string(lost.replica) + " stage " + std::to_string(lost.stage) +
           ": " + lost.reason;
 }

@@ -4,6 +4,7 @@
 #include "worker/engine/engine.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "worker/base/check.h"
@@ -163,11 +164,15 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
   // may complete more than one.
   const bool validates =
       validation_due(step_ + 1, options_.total_steps, validated_, options_.validation.interval);
-  StepParts parts = step_parts(parts_.dataset, [this] {
+  // With sums over several replicas, the part of this one is kept where another one is lost.
+  const bool sums = generation.replicas && !schedule::averages(generation.current.plan);
+  const auto keeps_share = [&] { return sums && lost_elsewhere_; };
+  StepParts parts = step_parts(parts_.dataset, [&] {
     take_letters();
     if (leaving() && !leave_before_) leave_before_ = step_ + 1;
-    return !leave_overdue() && !leave_is_over() && !lost_ && !switch_due();
+    return !leave_overdue() && !leave_is_over() && !(lost_ && !keeps_share()) && !switch_due();
   });
+  parts.others_lost = [&] { return lost_ && keeps_share(); };
   parts.replicas = generation.replicas.get();
   parts.ties = generation.ties.get();
   parts.beside = &generation.beside;
@@ -186,13 +191,17 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
                                         .missing = missing,
                                         .reason = reason});
   };
-  const StepOrder order{.plan = generation.current.plan,
-                        .replica = generation.place.replica,
-                        .stage = generation.place.stage,
-                        .incarnation = generation.current.incarnation,
-                        .step = step_,
-                        .header_follows = step_ + 1 < options_.total_steps && !validates,
-                        .grad_clip = options_.grad_clip};
+  StepOrder order{.plan = generation.current.plan,
+                  .replica = generation.place.replica,
+                  .stage = generation.place.stage,
+                  .incarnation = generation.current.incarnation,
+                  .step = step_,
+                  .header_follows = step_ + 1 < options_.total_steps && !validates,
+                  .grad_clip = options_.grad_clip,
+                  .kept = std::exchange(generation.kept, {})};
+  if (std::optional<KeptShare> kept = std::exchange(share_, std::nullopt); kept) {
+    order.own = std::move(kept->share);
+  }
   in_step_ = true;
   summed_.reset();
   StepEnd end;
@@ -202,6 +211,12 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
   if (!record) {
     generation.broken = true;
     if (end.summed && !end.updated) summed_ = std::move(end.record);
+    if (end.share && !end.updated) {
+      const std::vector<int>& shares = order.plan.micro_batches;
+      share_ = KeptShare{.share = *std::move(end.share),
+                         .micro_batch_size = order.plan.schedule.micro_batch_size,
+                         .micro_batches = std::accumulate(shares.begin(), shares.end(), 0)};
+    }
     between_models_ = end.updated;
     return failed(record.error(), stop);
   }
@@ -219,6 +234,7 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
 
 void Engine::count_step(StepRecord& record) {
   recorder_.step_done(record, parts_.model.options.sequence);
+  share_.reset();
   if (record.codecs) compressed_steps_ += record.next_step - step_;
   step_ = record.next_step;
   record.interrupted = std::exchange(interrupted_, false);
@@ -335,16 +351,20 @@ std::optional<Ending> Engine::failed(const Error& error, const std::stop_token& 
   if (pending_) {  // it was for links that are gone
     end_pending(reason);
   }
-  log_warn(kRoom, "step dropped, waiting for a new plan",
-           {{"step", step_},
-            {"revision", generation_->current.plan.revision},
-            {"stage", generation_->place.stage},
-            {"reason", reason}});
+  log_warn(
+      kRoom,
+      share_ ? "step interrupted, waiting for a new plan" : "step dropped, waiting for a new plan",
+      {{"step", step_},
+       {"kept_micro_batches", share_ ? schedule::count_of(share_->share.ids) : 0},
+       {"revision", generation_->current.plan.revision},
+       {"stage", generation_->place.stage},
+       {"reason", reason}});
   if (!by_coordinator) {
     mailbox_.tell(protocol::PeerLost{.replica = generation_->place.replica,
                                      .stage = generation_->place.stage,
                                      .revision = generation_->current.plan.revision,
-                                     .reason = reason});
+                                     .reason = reason,
+                                     .finish_part = share_.has_value()});
   }
   return std::nullopt;
 }

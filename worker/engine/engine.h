@@ -65,6 +65,10 @@ class Engine {
     schedule::Plan plan;
     int incarnation = 0;
   };
+  struct KeptShare {
+    Share share;
+    int micro_batch_size = 0, micro_batches = 0;  // as in protocol::KeptSums
+  };
   struct Pending {
     Letter letter;
     protocol::Commit commit;
@@ -147,6 +151,8 @@ class Engine {
   Status build(std::unique_ptr<Generation>& generation, const Prepared& next,
                const protocol::Commit& commit, const std::stop_token& stop);
   void roll_forward(const protocol::Verdict& verdict);
+  // Takes over what COMMIT says of sums that replicas keep.
+  Status keep_sums(Generation& generation, const protocol::Commit& commit);
   void give_up_generation();
   void replace_holding(Holding holding);
   Status warm_up(Generation& generation);
@@ -197,6 +203,9 @@ class Engine {
   int skipped_in_row_ = 0;        // in a row, in this generation
   std::int64_t validated_ = 0;    // step of the last validation, or of the start of this generation
   std::optional<std::string> lost_;  // reason of the coordinator's PEER_LOST until it is handled
+  bool lost_elsewhere_ = false;      // with lost_: in another replica than this one
+  // Sums of the next step in the stage that is held: another replica's loss has ended that step.
+  std::optional<KeptShare> share_;
   std::optional<std::int64_t> leave_before_;  // leaving: the first step that does not begin
   bool leave_now_ = false;                    // leaving, and a peer is lost: no further step begins
   bool others_finished_ = false;              // all steps are done; matters only to an idle rank

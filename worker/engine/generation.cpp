@@ -3,6 +3,7 @@
 #include "worker/engine/generation.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -28,10 +29,12 @@ std::optional<transport::PeerAddress> peer_of(const schedule::Plan& plan, int re
 
 }  // namespace
 
+// Where this replica's part of the step is kept, its other ranks may still compute theirs.
 void Engine::abort_links(const std::string& reason) {
   const std::lock_guard lock(links_mutex_);
-  if (links_) links_->abort(reason);
   if (generation_ && generation_->replicas) generation_->replicas->abort(reason);
+  if (share_) return;
+  if (links_) links_->abort(reason);
   if (generation_ && generation_->ties) generation_->ties->abort(reason);
 }
 
@@ -110,6 +113,11 @@ void Engine::tell_inventory() {
                          .replica = holding.replica,
                          .summed = summed_.has_value(),
                          .compressed_steps = compressed_steps_});
+    if (share_) {
+      told.held.back().sums = {.ids = share_->share.ids,
+                               .micro_batch_size = share_->micro_batch_size,
+                               .micro_batches = share_->micro_batches};
+    }
   }
   told.held.insert(told.held.end(), snapshots.begin(), snapshots.end());
   mailbox_.tell(told);
@@ -145,6 +153,7 @@ Status Engine::build(std::unique_ptr<Generation>& generation, const Prepared& ne
   generation->layers = next.plan.stages[static_cast<std::size_t>(own->stage)];
   WEIR_OK(moves ? move_stage(*generation, next, at_step, stop)
                 : take_stage(*generation, next, at_step));
+  WEIR_OK(keep_sums(*generation, commit));
   WEIR_OK(warm_up(*generation));
   WEIR_OK(connect(*generation, stop));
 
@@ -158,8 +167,35 @@ Status Engine::build(std::unique_ptr<Generation>& generation, const Prepared& ne
   return Unit{};
 }
 
+// A rank that lacks what it should keep would leave out micro-batches.
+Status Engine::keep_sums(Generation& generation, const protocol::Commit& commit) {
+  if (commit.kept.empty()) return Unit{};
+  const schedule::Plan& plan = generation.current.plan;
+  const int total = std::accumulate(plan.micro_batches.begin(), plan.micro_batches.end(), 0);
+  std::vector<schedule::Ids> kept(plan.micro_batches.size());
+  for (const auto& [replica, ids] : commit.kept) {
+    const bool legal =
+        replica >= 0 && replica < plan.replica_count() && schedule::are_legal(ids, total) &&
+        std::ranges::none_of(
+            kept,
+            [&, own = ids](const schedule::Ids& other) { return schedule::overlap(own, other); });
+    if (!legal) return invalid("COMMIT: illegal sums kept of replica " + std::to_string(replica));
+    kept[static_cast<std::size_t>(replica)] = ids;
+  }
+  const schedule::Ids& own = kept[static_cast<std::size_t>(generation.place.replica)];
+  const bool has = share_ && share_->share.ids == own && generation.stage == holdings_.held() &&
+                   share_->micro_batch_size == plan.schedule.micro_batch_size &&
+                   share_->micro_batches == total;
+  if (!own.empty() && !has) {
+    return Error{Code::kConflict, "COMMIT: this rank does not have the sums that it should keep"};
+  }
+  generation.kept = std::move(kept);
+  return Unit{};
+}
+
 void Engine::replace_holding(Holding holding) {
   summed_.reset();
+  share_.reset();
   verdict_.reset();
   between_models_ = false;
   holdings_.replace(std::move(holding));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "worker/engine/engine.h"
 #include "worker/engine/stage_links.h"
@@ -26,10 +27,11 @@ struct Engine::Generation {
   std::unique_ptr<transport::Collective> replicas;
   // The same for the first and last stage of this replica if they share tables; null elsewhere.
   std::unique_ptr<transport::Collective> ties;
-  std::int64_t history = 0;  // that begins with its GO
-  std::int64_t start = 0;    // completed steps of the state with which it begins
-  bool running = false;      // GO has come
-  bool broken = false;       // its links are lost, or a step was dropped
+  std::int64_t history = 0;         // that begins with its GO
+  std::int64_t start = 0;           // completed steps of the state with which it begins
+  std::vector<schedule::Ids> kept;  // by replica: summed before its first step; empty: nothing
+  bool running = false;             // GO has come
+  bool broken = false;              // its links are lost, or a step was dropped
 
   bool trains() const { return running && !broken && placed; }
 };

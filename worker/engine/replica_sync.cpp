@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <numeric>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "worker/base/check.h"
 
@@ -69,11 +71,12 @@ std::uint32_t agreed_epoch(const std::vector<StepSummary>& summaries) {
 }
 
 ReplicaSync::ReplicaSync(transport::Collective& collective, stage::Stage& stage,
-                         const schedule::Plan& plan, int incarnation, std::int64_t step,
-                         bool last_stage)
+                         const schedule::Plan& plan, std::vector<schedule::Ids> ids,
+                         int incarnation, std::int64_t step, bool last_stage)
     : collective_(collective),
       stage_(stage),
       plan_(plan),
+      ids_(std::move(ids)),
       incarnation_(incarnation),
       step_(step),
       last_stage_(last_stage),
@@ -103,15 +106,15 @@ void ReplicaSync::layer_is_summed(std::size_t index) {
   }
 }
 
-void ReplicaSync::send_card(std::uint32_t next_epoch) {
+void ReplicaSync::send_card(std::uint32_t next_epoch, std::vector<double> losses) {
   const StepSummary summary{.step = static_cast<std::uint64_t>(step_),
                             .epoch = plan_.revision,
                             .incarnation = static_cast<std::uint32_t>(incarnation_),
                             .next_epoch = next_epoch,
-                            .losses = last_stage_ ? stage_.loss_sums() : std::vector<double>()};
+                            .losses = std::move(losses)};
   std::vector<std::size_t> sizes;
-  for (const int share : plan_.micro_batches)
-    sizes.push_back(summary_bytes(last_stage_ ? share : 0));
+  for (const schedule::Ids& ids : ids_)
+    sizes.push_back(summary_bytes(last_stage_ ? schedule::count_of(ids) : 0));
   collective_.all_gather({.tag = next_tag(),
                           .members = members_,
                           .own = encode_summary(summary),
@@ -119,15 +122,14 @@ void ReplicaSync::send_card(std::uint32_t next_epoch) {
                           .blocks = summaries_});
 }
 
-// Replica r has the micro-batches that follow those of r-1. Added in this order, the losses equal
-// those of one replica with the whole batch.
+// Added in the order of their ids, the losses equal those of one replica with the whole batch.
 Status ReplicaSync::take_cards() {
   WEIR_CHECK(summaries_->size() == members_.size(), "all summaries are here");
   std::vector<StepSummary> summaries;
-  std::vector<double> losses;
+  std::map<int, double> loss_of;  // by id
   for (std::size_t r = 0; r < summaries_->size(); ++r) {
-    WEIR_TRY(StepSummary summary,
-             decode_summary((*summaries_)[r], last_stage_ ? plan_.micro_batches[r] : 0));
+    const std::vector<int> ids = last_stage_ ? schedule::listed(ids_[r]) : std::vector<int>();
+    WEIR_TRY(StepSummary summary, decode_summary((*summaries_)[r], static_cast<int>(ids.size())));
     if (summary.epoch != plan_.revision ||
         summary.incarnation != static_cast<std::uint32_t>(incarnation_)) {
       return Error{Code::kConflict, "replica " + std::to_string(r) + " runs plan " +
@@ -135,9 +137,11 @@ Status ReplicaSync::take_cards() {
                                         std::to_string(step_) + ", this rank plan " +
                                         std::to_string(plan_.revision)};
     }
-    losses.insert(losses.end(), summary.losses.begin(), summary.losses.end());
+    for (std::size_t i = 0; i < ids.size(); ++i) loss_of[ids[i]] = summary.losses[i];
     summaries.push_back(std::move(summary));
   }
+  std::vector<double> losses;
+  for (const auto& [id, loss] : loss_of) losses.push_back(loss);
   if (last_stage_) loss_ = stage_.mean_loss(losses);
   next_epoch_ = agreed_epoch(summaries);
   return Unit{};

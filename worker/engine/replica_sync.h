@@ -13,6 +13,7 @@
 
 #include "worker/base/result.h"
 #include "worker/schedule/plan.h"
+#include "worker/schedule/step_ids.h"
 #include "worker/stage/stage.h"
 #include "worker/transport/collective.h"
 
@@ -39,9 +40,10 @@ std::uint32_t agreed_epoch(const std::vector<StepSummary>& summaries);
 
 class ReplicaSync {
  public:
-  // The references must outlive the object. The plan has several replicas.
+  // The references must outlive the object. The plan has several replicas. ids: of the step, by
+  // replica: those whose gradients are in its sums.
   ReplicaSync(transport::Collective& collective, stage::Stage& stage, const schedule::Plan& plan,
-              int incarnation, std::int64_t step, bool last_stage);
+              std::vector<schedule::Ids> ids, int incarnation, std::int64_t step, bool last_stage);
 
   // The sums of this layer (index within the stage) are complete. All replicas call this in the
   // same order.
@@ -49,8 +51,8 @@ class ReplicaSync {
   // Call this when the collective has done all of them: the gradients become those of the step.
   void sums_are_complete() { stage_.gradients_are_set(); }
   // Then sends the rest of what the other replicas need, which tells them that this rank has its
-  // gradients.
-  void send_card(std::uint32_t next_epoch);
+  // gradients. losses: last stage: of this replica, by rising id.
+  void send_card(std::uint32_t next_epoch, std::vector<double> losses);
   // Call this when the collective has done that, too. kConflict: the replicas run different plans.
   Status take_cards();
 
@@ -63,6 +65,7 @@ class ReplicaSync {
   transport::Collective& collective_;
   stage::Stage& stage_;
   const schedule::Plan& plan_;
+  const std::vector<schedule::Ids> ids_;
   const int incarnation_;
   const std::int64_t step_;
   const bool last_stage_;

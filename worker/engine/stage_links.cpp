@@ -137,6 +137,9 @@ Status StageLinks::begin_step(const StepTraffic& traffic) {
       traffic.forward_only ? 0 : std::min(traffic.credits.receive_backward, traffic.micro_batches);
   for (int i = 0; i < forward_slots; ++i) WEIR_OK(grant(activations_));
   for (int i = 0; i < backward_slots; ++i) WEIR_OK(grant(gradients_));
+  if (traffic.micro_batches > 0) return Unit{};
+  WEIR_OK(grant(activations_));  // only what follows the tensors
+  WEIR_OK(grant(gradients_));
   return Unit{};
 }
 
@@ -212,6 +215,10 @@ Status StageLinks::send_note(Channel channel, std::span<const std::byte> note) {
 
 bool StageLinks::drained() const {
   return forward_.unacknowledged.empty() && backward_.unacknowledged.empty();
+}
+
+bool StageLinks::tensors_received() const {
+  return forward_.tensors == 0 && backward_.tensors == 0;
 }
 
 void StageLinks::file(const Completion& completion) {

@@ -78,7 +78,8 @@ class StageLinks {
   Status send_note(transport::Channel channel, std::span<const std::byte> note);
   Status synchronize() { return device_.synchronize(); }  // all ops so far are done
   device::Device& device() { return device_; }
-  bool drained() const;  // the peers have all bytes that were sent
+  bool drained() const;           // the peers have all bytes that were sent
+  bool tensors_received() const;  // they have all tensors
   // True if the device moves messages itself, beside its other work.
   bool on_device() const {
     return communicator_ != nullptr && communicator_->carries_device_memory();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <set>
 #include <span>
@@ -20,6 +21,11 @@
 namespace weir::engine {
 namespace {
 
+bool goes_on(const StepParts& parts, bool for_others) {
+  if (!parts.go_on()) return false;
+  return !for_others || !parts.others_lost || !parts.others_lost();
+}
+
 using schedule::Op;
 using schedule::OpKind;
 using std::chrono::nanoseconds;
@@ -35,23 +41,24 @@ class Runner {
       : parts_(parts),
         order_(order),
         stop_(std::move(stop)),
-        micro_batches_(order.plan.micro_batches[static_cast<std::size_t>(order.replica)]),
-        first_micro_batch_(micro_batches_before(order.plan, order.replica)),
-        step_micro_batches_(micro_batches_before(order.plan, order.plan.replica_count())),
+        to_compute_(schedule::ids_to_compute(order.plan.micro_batches, order.kept)),
+        ids_(schedule::listed(to_compute_[static_cast<std::size_t>(order.replica)])),
+        micro_batches_(static_cast<int>(ids_.size())),
+        step_micro_batches_(
+            std::accumulate(order.plan.micro_batches.begin(), order.plan.micro_batches.end(), 0)),
         samples_(order.plan.schedule.micro_batch_size),
         graph_launches_before_(parts.stage.graph_launches()),
-        dispatcher_(order.plan.schedule, order.plan.stage_count(), order.stage, micro_batches_) {}
+        dispatcher_(order.plan.schedule, order.plan.stage_count(), order.stage,
+                    std::max(1, micro_batches_)) {}
 
   Result<StepRecord> run() {
     watch().lap(StepPart::kOther);
     const SteadyTime start = watch().last();
-    // The gradient is that of the whole batch, or of this replica's part if replicas average.
-    parts_.stage.begin_step(order_.step,
-                            (averages() ? micro_batches_ : step_micro_batches_) * samples_);
+    begin();
     watch().lap(StepPart::kOptimizer);
     if (parts_.replicas != nullptr && !averages()) {
-      sync_.emplace(*parts_.replicas, parts_.stage, order_.plan, order_.incarnation, order_.step,
-                    parts_.links.last());
+      sync_.emplace(*parts_.replicas, parts_.stage, order_.plan, ids_by_replica(),
+                    order_.incarnation, order_.step, parts_.links.last());
     }
     BoundaryCodec& codec = parts_.codec;
     WEIR_OK(codec.begin_step(order_.plan, order_.stage, parts_.stage));
@@ -68,7 +75,7 @@ class Runner {
     tied_ = parts_.stage.tied_sums();
     for (const stage::TiedSum& tied : tied_) tied_layers_.insert(tied.layer);
 
-    while (!dispatcher_.done(progress_)) {
+    while (micro_batches_ > 0 && !dispatcher_.done(progress_)) {
       if (!parts_.go_on()) return Error{Code::kCancelled, "step was stopped"};
       WEIR_OK(parts_.links.poll(stop_));
       const schedule::Ready ready = what_is_ready();
@@ -78,6 +85,7 @@ class Runner {
         WEIR_OK(wait(ready));
       }
     }
+    if (sync_ && micro_batches_ == 0) tell_of_sums_kept();
     WEIR_OK(join_ties());
     if (averages()) {
       watch().lap(StepPart::kOther);
@@ -85,17 +93,15 @@ class Runner {
       WEIR_OK(finish_beside());
       if (parts_.links.last()) parts_.ready_to_average(to_seconds(took));
     }
-    if (sync_) {
-      WEIR_OK(wait_for_sums());
+    const Result<Verdict> verdict = agree(start);
+    if (!verdict) {
+      if (sync_) keep_share(start);
+      return verdict.error();
     }
-    end_.summed = true;
-    end_.record = record(start);
-    if (sync_) WEIR_OK(wait_for_cards());
-    WEIR_TRY(const Verdict verdict, hear_verdict());
-    update(verdict);
+    update(*verdict);
     if (averages()) WEIR_OK(average());
     StepRecord result = record(start);
-    result.verdict = verdict;
+    result.verdict = *verdict;
     WEIR_TRY(result.sent[0], codec.sent(Channel::kForward));
     WEIR_TRY(result.sent[1], codec.sent(Channel::kBackward));
     result.compressed = codec.codes_any();
@@ -107,11 +113,55 @@ class Runner {
  private:
   Stopwatch& watch() const { return parts_.stopwatch; }
 
-  // Micro-batches have ids over all replicas, and each replica takes those that follow the previous
-  // replica's. The global batch is thus the same for any shares.
-  static int micro_batches_before(const schedule::Plan& plan, int replica) {
-    const auto shares = std::span(plan.micro_batches).first(static_cast<std::size_t>(replica));
-    return std::accumulate(shares.begin(), shares.end(), 0);
+  // The gradient is that of the whole batch, or of this replica's part if replicas average.
+  void begin() {
+    const int samples = (averages() ? micro_batches_ : step_micro_batches_) * samples_;
+    if (order_.own.ids.empty()) return parts_.stage.begin_step(order_.step, samples);
+    parts_.stage.resume_step(order_.step, samples);
+  }
+
+  // The micro-batches in the sums of each replica at the end of its part.
+  std::vector<schedule::Ids> ids_by_replica() const {
+    std::vector<schedule::Ids> ids = to_compute_;
+    for (std::size_t r = 0; r < order_.kept.size(); ++r) {
+      ids[r] = schedule::united(ids[r], order_.kept[r]);
+    }
+    return ids;
+  }
+
+  // The losses of this replica, by rising id.
+  std::vector<double> losses() const {
+    if (!parts_.links.last()) return {};
+    if (order_.own.ids.empty()) return parts_.stage.loss_sums();
+    std::map<int, double> loss_of;
+    const auto add = [&](const std::vector<int>& ids, const std::vector<double>& sums) {
+      for (std::size_t i = 0; i < std::min(ids.size(), sums.size()); ++i) loss_of[ids[i]] = sums[i];
+    };
+    add(schedule::listed(order_.own.ids), order_.own.losses);
+    add(ids_, parts_.stage.loss_sums());
+    std::vector<double> sums;
+    for (const auto& [id, loss] : loss_of) sums.push_back(loss);
+    return sums;
+  }
+
+  // Gets from the others whatever this rank needs to end the step.
+  Result<Verdict> agree(SteadyTime start) {
+    if (sync_) WEIR_OK(wait_for_sums());
+    end_.summed = true;
+    end_.record = record(start);
+    if (sync_) WEIR_OK(wait_for_cards());
+    return hear_verdict();
+  }
+
+  // The step cannot end. The other stages of this replica may still compute their part, so they
+  // get what they need of this one.
+  void keep_share(SteadyTime start) {
+    while (!parts_.links.tensors_received()) {
+      if (!wait_for_peer(parts_, start, stop_)) return;
+    }
+    end_.share = Share{.ids = schedule::united(
+                           to_compute_[static_cast<std::size_t>(order_.replica)], order_.own.ids),
+                       .losses = losses()};
   }
 
   bool input_of_forward() const {
@@ -198,11 +248,11 @@ class Runner {
     held_peak_ = std::max(held_peak_, held);
 
     const bool needs_inputs = parts_.stage.needs_inputs();
-    WEIR_TRY(
-        const stage::Tokens tokens,
-        tokens_.load(parts_.dataset, order_.step, (first_micro_batch_ + micro_batch) * samples_,
-                     samples_, step_micro_batches_ * samples_, parts_.sequence, needs_inputs,
-                     parts_.links.last()));
+    WEIR_TRY(const stage::Tokens tokens,
+             tokens_.load(parts_.dataset, order_.step,
+                          ids_[static_cast<std::size_t>(micro_batch)] * samples_, samples_,
+                          step_micro_batches_ * samples_, parts_.sequence, needs_inputs,
+                          parts_.links.last()));
     if (needs_inputs || parts_.links.last()) watch().lap(StepPart::kData);
     device::Buffer input;
     if (!parts_.links.first()) {
@@ -264,6 +314,14 @@ class Runner {
     parts_.stage.on_layer_summed([this](std::size_t i) {
       if (!tied_layers_.contains(i)) sync_->layer_is_summed(i);
     });
+  }
+
+  // A replica with nothing left to compute has them all.
+  void tell_of_sums_kept() {
+    const std::size_t layers = parts_.stage.layer_sums().size();
+    for (std::size_t i = layers; i-- > 0;) {
+      if (!tied_layers_.contains(i)) sync_->layer_is_summed(i);
+    }
   }
 
   // Both ends of a tied table get the sum of both.
@@ -343,7 +401,7 @@ class Runner {
   // Waits until all replicas have them. A card leaves behind complete sums, so that a rank with all
   // cards knows it.
   Status wait_for_cards() {
-    sync_->send_card(parts_.next_epoch ? parts_.next_epoch() : 0);
+    sync_->send_card(parts_.next_epoch ? parts_.next_epoch() : 0, losses());
     watch().lap(StepPart::kOther);
     watch().begin_part(StepPart::kSum);
     WEIR_OK(
@@ -354,8 +412,8 @@ class Runner {
   }
 
   // Called between two checks of the collective or of the coordinator's answer.
-  Status look_around(SteadyTime since, const char* missing) {
-    if (!parts_.go_on()) return Error{Code::kCancelled, "step was stopped"};
+  Status look_around(SteadyTime since, const char* missing, bool for_others = true) {
+    if (!goes_on(parts_, for_others)) return Error{Code::kCancelled, "step was stopped"};
     WEIR_OK(parts_.links.poll(stop_));
     if (parts_.clock.now() - since < parts_.progress_deadline) return Unit{};
     return Error{Code::kTimeout, std::string(missing) + " before the deadline"};
@@ -366,7 +424,7 @@ class Runner {
     for (;;) {
       WEIR_TRY(const bool done, collective.wait(parts_.clock.now() + kSlice, stop_));
       if (done) return Unit{};
-      WEIR_OK(look_around(since, missing));
+      WEIR_OK(look_around(since, missing, &collective == parts_.replicas));
     }
   }
 
@@ -490,7 +548,10 @@ class Runner {
     return static_cast<std::size_t>(order_.plan.stages.back().last - layers().last);
   }
 
-  double loss() const { return sync_ ? sync_->loss() : parts_.stage.loss(); }
+  double loss() const {
+    if (sync_) return sync_->loss();
+    return order_.own.ids.empty() ? parts_.stage.loss() : parts_.stage.mean_loss(losses());
+  }
 
   // All ranks of the replica get the same verdict. In Exact mode all replicas do, because they have
   // the same gradients.
@@ -525,7 +586,7 @@ class Runner {
     watch().begin_part(channel == Channel::kForward ? StepPart::kVerdict : StepPart::kNote);
     auto note = parts_.links.take_note(channel);
     for (; !note; note = parts_.links.take_note(channel)) {
-      WEIR_OK(wait_for_peer(parts_, since, stop_, channel));
+      WEIR_OK(wait_for_peer(parts_, since, stop_, channel, true));
     }
     idle_ += watch().lap(channel == Channel::kForward ? StepPart::kVerdict : StepPart::kNote);
     return *std::move(note);
@@ -557,7 +618,7 @@ class Runner {
     if (sync_) result.next_epoch = sync_->next_epoch();
     result.codecs = !order_.plan.codecs.raw();
     result.sync_seconds = to_seconds(sync_wait_);
-    result.step_seconds = to_seconds(last_end_ - first_start_.value_or(start));
+    result.step_seconds = first_start_ ? to_seconds(last_end_ - *first_start_) : 0;
     result.iteration_seconds = to_seconds(end - start);
     result.compute_seconds = to_seconds(forward_ + backward_ + weights_ + update_ + coded_);
     result.forward_seconds = to_seconds(forward_);
@@ -573,8 +634,10 @@ class Runner {
   const StepParts& parts_;
   const StepOrder& order_;
   std::stop_token stop_;
-  const int micro_batches_;                           // of this replica
-  const int first_micro_batch_, step_micro_batches_;  // over all replicas
+  const std::vector<schedule::Ids> to_compute_;  // by replica
+  const std::vector<int> ids_;                   // that this replica computes
+  const int micro_batches_;                      // their number
+  const int step_micro_batches_;                 // over all replicas
   const int samples_;
   const std::int64_t graph_launches_before_;
   const schedule::Dispatcher dispatcher_;
@@ -597,11 +660,11 @@ class Runner {
 }  // namespace
 
 Status wait_for_peer(const StepParts& parts, SteadyTime since, std::stop_token stop,
-                     std::optional<Channel> awaited) {
+                     std::optional<Channel> awaited, bool for_others) {
   for (;;) {
     WEIR_TRY(const bool came, parts.links.pump(parts.clock.now() + kSlice, stop));
     if (came) return Unit{};
-    if (!parts.go_on()) return Error{Code::kCancelled, "step was stopped"};
+    if (!goes_on(parts, for_others)) return Error{Code::kCancelled, "step was stopped"};
     if (awaited && parts.links.peer_left(*awaited)) {
       WEIR_TRY(const bool was_there, parts.links.pump(SteadyTime{}, stop));
       if (was_there) return Unit{};

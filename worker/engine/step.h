@@ -24,6 +24,7 @@
 #include "worker/protocol/messages.h"
 #include "worker/schedule/dispatch.h"
 #include "worker/schedule/plan.h"
+#include "worker/schedule/step_ids.h"
 #include "worker/stage/stage.h"
 #include "worker/transport/collective.h"
 
@@ -61,6 +62,15 @@ struct StepParts {
   // Called between ops and about 50 times per second while waiting. Takes letters. False ends the
   // step with kCancelled.
   std::function<bool()> go_on;
+  // Exact with replicas: true once another replica is lost. The step then ends with kCancelled
+  // where it would need the others. Null: never.
+  std::function<bool()> others_lost = nullptr;
+};
+
+// Sums of gradients of whole micro-batches that the stage has.
+struct Share {
+  schedule::Ids ids;
+  std::vector<double> losses;  // last stage: by rising id
 };
 
 struct StepOrder {
@@ -70,6 +80,10 @@ struct StepOrder {
   std::int64_t step = 0;
   bool header_follows = true;  // the next message is the header of the next step
   double grad_clip = 0;        // largest global norm of the gradients; 0 = no limit
+  // The first step after an interrupted one: by replica, what its stages have summed of this step
+  // already, and what this stage has. Empty: nothing.
+  std::vector<schedule::Ids> kept = {};
+  Share own = {};
 };
 
 // How far a step has come.
@@ -77,13 +91,15 @@ struct StepEnd {
   bool summed = false;   // the stage has all of its gradients of the step
   bool updated = false;  // the parameters are those after the step
   StepRecord record;     // once `summed`, without a loss
+  // The step ended where it needed the other replicas: this one's part is done.
+  std::optional<Share> share;
 };
 
 // Runs the step to its end or fails: kUnavailable (generation broken), kTimeout (no message for
 // progress_deadline), kInternal (no device memory), kGone (the data), kNotFound (a token of the
-// data in the vocabulary), kCancelled (stop or go_on). A group that loses a member does not fail
-// the step unless all replicas must meet. After a failure the stage holds gradients of the step,
-// all of them if `end` says `summed`.
+// data in the vocabulary), kCancelled (stop, go_on or others_lost). A group that loses a member
+// does not fail the step unless all replicas must meet. After a failure the stage holds gradients
+// of the step: all of them if `end` says `summed`, those of its share if it has one.
 Result<StepRecord> run_step(const StepParts& parts, const StepOrder& order, std::stop_token stop,
                             StepEnd* end = nullptr);
 
@@ -92,8 +108,10 @@ Result<StepRecord> run_step(const StepParts& parts, const StepOrder& order, std:
 bool end_step(stage::Stage& stage, const Verdict& verdict, double grad_clip);
 
 // Waits until `links` receives something. kTimeout if progress_deadline has passed since `since`;
-// kUnavailable if the peer that sends on `awaited` has left.
+// kUnavailable if the peer that sends on `awaited` has left. for_others: what it waits for depends
+// on other replicas.
 Status wait_for_peer(const StepParts& parts, SteadyTime since, std::stop_token stop,
-                     std::optional<transport::Channel> awaited = std::nullopt);
+                     std::optional<transport::Channel> awaited = std::nullopt,
+                     bool for_others = false);
 
 }  // namespace weir::engine

@@ -243,6 +243,19 @@ void fields(auto& io, Is<Verdict> auto& verdict) {
   io.required("squares", verdict.squares);
   io("loss", verdict.loss);
 }
+void fields(auto& io, Is<schedule::IdRange> auto& ids) {
+  io.required("first", ids.first);
+  io.required("count", ids.count);
+}
+void fields(auto& io, Is<KeptSums> auto& sums) {
+  io.required("ids", sums.ids);
+  io.required("microBatchSize", sums.micro_batch_size);
+  io.required("microBatches", sums.micro_batches);
+}
+void fields(auto& io, Is<KeptIds> auto& kept) {
+  io.required("replica", kept.replica);
+  io.required("ids", kept.ids);
+}
 void fields(auto& io, Is<Held> auto& held) {
   io.required("first", held.first);
   io.required("last", held.last);
@@ -254,6 +267,7 @@ void fields(auto& io, Is<Held> auto& held) {
   if (io.kReads || held.snapshot) io("snapshot", held.snapshot);
   if (io.kReads || held.copy) io("copy", held.copy);
   if (io.kReads || held.compressed_steps != 0) io("compressedSteps", held.compressed_steps);
+  if (io.kReads || held.sums) io("sums", held.sums);
 }
 void fields(auto& io, Is<Inventory> auto& inventory) {
   io("history", inventory.history);
@@ -314,6 +328,7 @@ void fields(auto& io, Is<Commit> auto& commit) {
   io("verdict", commit.verdict);
   if (io.kReads || commit.history != 0) io("history", commit.history);
   if (io.kReads || commit.compressed_steps != 0) io("compressedSteps", commit.compressed_steps);
+  if (io.kReads || !commit.kept.empty()) io("kept", commit.kept);
 }
 void fields(auto& io, Is<ReadyState> auto& ready) {
   io.required("revision", ready.revision);
@@ -367,6 +382,7 @@ void fields(auto& io, Is<PeerLost> auto& lost) {
   io.required("stage", lost.stage);
   io("revision", lost.revision);
   io("reason", lost.reason);
+  if (io.kReads || lost.finish_part) io("finishPart", lost.finish_part);
 }
 void fields(auto& io, Is<Leave> auto& leave) {
   io("reason", leave.reason);

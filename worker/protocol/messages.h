@@ -16,6 +16,7 @@
 #include "worker/base/settings.h"
 #include "worker/protocol/step_part.h"
 #include "worker/schedule/plan.h"
+#include "worker/schedule/step_ids.h"
 
 namespace weir::protocol {
 
@@ -239,6 +240,17 @@ struct Verdict {
 // the connection, so only ranks that name the feature are asked.
 inline constexpr char kStepsFeature[] = "steps";
 
+// A feature in HELLO: the rank can go on with sums of gradients that it has kept (KeptSums).
+inline constexpr char kSumsFeature[] = "sums";
+
+// Gradients of a step that was interrupted, which a rank has summed: of whole micro-batches, in all
+// layers that it holds.
+struct KeptSums {
+  schedule::Ids ids;  // of the micro-batches
+  // Ids mean nothing without: samples of one, and their number in the step, over all replicas.
+  int micro_batch_size = 0, micro_batches = 0;
+};
+
 // The state of some layers that a rank holds.
 struct Held {
   int first = 0, last = 0;   // layers, inclusive
@@ -251,6 +263,7 @@ struct Held {
   bool snapshot = false;  // a copy besides what the rank trains with, which outlives its process
   bool copy = false;      // of another rank's snapshot, for others to fetch
   std::int64_t compressed_steps = 0;  // those of `step` in which the plan had codecs
+  std::optional<KeptSums> sums = {};  // of the next step, with the codecs of the plan in force
 };
 // Tells what a rank holds once it has dropped its step. Nothing changes until the next COMMIT.
 struct Inventory {
@@ -310,6 +323,12 @@ struct Reject {
   std::string reason;
   int incarnation = 0;
 };
+// A replica of a new generation keeps its sums of the first step, and computes none of these
+// micro-batches again (worker/schedule/step_ids.h).
+struct KeptIds {
+  int replica = 0;
+  schedule::Ids ids;
+};
 struct Commit {
   std::uint32_t revision = 0;
   std::int64_t at_step = 0;
@@ -317,6 +336,7 @@ struct Commit {
   std::optional<Verdict> verdict = {};
   std::int64_t history = 0;           // that begins with the GO; 0: the plan begins no generation
   std::int64_t compressed_steps = 0;  // before its first step, of a new generation
+  std::vector<KeptIds> kept = {};     // of a new generation; all others compute the rest
 };
 struct ReadyState {
   std::uint32_t revision = 0;
@@ -365,9 +385,12 @@ struct StageStatus {  // sent after each step
   std::optional<Validation> validation;
 };
 struct PeerLost {
-  int replica = 0, stage = 0;
+  int replica = 0, stage = 0;  // < 0: no rank is lost
   std::uint32_t revision = 0;
   std::string reason;
+  // No rank of the receiver's replica is known to be lost, whatever `replica` says: it first
+  // finishes its part of the step, as it does where `replica` is another one than its own.
+  bool finish_part = false;
 };
 struct Leave {
   std::string reason;                    // "finished" or "SIGTERM"

@@ -67,6 +67,17 @@ class BuiltinStage final : public Stage {
 
   Status warm_up(int samples) override;
   void begin_step(std::int64_t step, int step_samples) override {
+    for (auto& layer : parameters_) layer.zero_sums(*ops_);
+    prepare_step(step, step_samples);
+  }
+  // Both ends of a tie have the sum of both, which must count once.
+  void resume_step(std::int64_t step, int step_samples) override {
+    for (const TiedEnds& tie : ties_) {
+      if (tie.last) parameters_[tie.last->layer].zero_sums(*ops_, tie.last->parameter);
+    }
+    prepare_step(step, step_samples);
+  }
+  void prepare_step(std::int64_t step, int step_samples) {
     WEIR_CHECK(step_samples > 0, "a step has samples");
     step_ = step;
     step_samples_ = step_samples;
@@ -79,10 +90,7 @@ class BuiltinStage final : public Stage {
     rounded_ = false;
     joined_ = false;
     gradient_scale_ = 1;
-    for (auto& layer : parameters_) {
-      layer.zero_sums(*ops_);
-      layer.refresh(*ops_);
-    }
+    for (auto& layer : parameters_) layer.refresh(*ops_);
   }
 
   void optimizer_step() override {

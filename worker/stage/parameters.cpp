@@ -122,6 +122,11 @@ void LayerParameters::zero_sums(ops::Kernels& ops) {
   ops.run(ops::Zero{memory_.as<float>(), static_cast<std::size_t>(kSums * count_)});
 }
 
+void LayerParameters::zero_sums(ops::Kernels& ops, std::size_t parameter) {
+  const std::span<double> zeroed = sums(parameter);
+  ops.run(ops::Zero{reinterpret_cast<float*>(zeroed.data()), zeroed.size_bytes() / sizeof(float)});
+}
+
 // Calls f(first, count) for the runs of the part.
 template <class F>
 void LayerParameters::for_runs(Part part, F f) const {

@@ -39,6 +39,7 @@ class LayerParameters {
   void refresh(ops::Kernels& ops);
   const std::vector<float*>& gradients() const { return gradients_; }  // null where frozen
   void zero_sums(ops::Kernels& ops);
+  void zero_sums(ops::Kernels& ops, std::size_t parameter);  // of one that is trained
   // Gradients of one micro-batch: zeroed, or added to the sums (ops/exact_sum.h).
   void zero_gradients(ops::Kernels& ops, Part part);
   void sum_gradients(ops::Kernels& ops, Part part);

@@ -184,6 +184,10 @@ class Stage {
   // Zeroes gradients and the loss sum. Values that others have written (a checkpoint, another rank)
   // take effect. step_samples: over all replicas.
   virtual void begin_step(std::int64_t step, int step_samples) = 0;
+  // The same for further micro-batches of a step that has stopped behind a last backward and, where
+  // there are ties, behind their sum: gradients' sums stay. Losses before are not in loss() and
+  // loss_sums().
+  virtual void resume_step(std::int64_t step, int step_samples) = 0;
   virtual void optimizer_step() = 0;  // AdamW with the step's learning rate
   virtual double loss()
       const = 0;  // last stage: mean over the step so far, summed in micro-batch order; else NaN

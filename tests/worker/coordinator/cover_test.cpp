@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/worker/coordinator/switch_world.h"
+#include "worker/coordinator/kept_sums.h"
 
 namespace weir::coordinator::test {
 namespace cover_test {
@@ -143,6 +144,85 @@ TEST(Cover, TheOthersMakeTheUpdateThatOneHasMade) {
   job.ready(1, {0, 1, 4, 5});
   EXPECT_EQ(job.last<protocol::Commit>().at_step, 6);
   EXPECT_TRUE(job.last<protocol::Commit>().verdict);
+}
+
+TEST(Cover, TheOthersKeepWhatTheyHaveComputedOfTheStep) {
+  Job job;
+  for (const int index : {0, 1}) job.sums[index] = {{{0, 2}}, 1, 9};
+  for (const int index : {4, 5}) job.sums[index] = {{{5, 4}}, 1, 9};
+  job.lose(3);
+  job.ready(1, {0, 1, 4, 5});
+  const auto commit = job.last<protocol::Commit>();
+  EXPECT_EQ(commit.at_step, 5);
+  ASSERT_EQ(commit.kept.size(), 2U);
+  EXPECT_EQ(commit.kept[0].replica, 0);
+  EXPECT_EQ(commit.kept[0].ids, (schedule::Ids{{0, 2}}));
+  EXPECT_EQ(commit.kept[1].replica, 1) << "that was replica 2";
+  EXPECT_EQ(commit.kept[1].ids, (schedule::Ids{{5, 4}}));
+
+  job.sums.clear();  // another loss, and this time nobody has finished its part
+  job.loaded({0, 1, 4, 5}, 5);
+  job.lose(5);
+  job.ready(2, {0, 1});
+  EXPECT_TRUE(job.last<protocol::Commit>().kept.empty());
+}
+
+TEST(Cover, AReplicaIsToldThatItIsNotWholeWhileOthersAreWaitedFor) {
+  Job job;
+  job.tells = false;  // it finishes its part of the step
+  job.lose(3);
+  EXPECT_EQ(job.receivers<protocol::PeerLost>(), (Ranks{0, 1, 2, 4, 5}));
+  job.forget();
+  job.lose(4);
+  EXPECT_EQ(job.receivers<protocol::PeerLost>(), (Ranks{5}));
+  EXPECT_EQ(job.last<protocol::PeerLost>().replica, 2);
+}
+
+// Held::sums of one rank of each replica, by the test's hand.
+struct Kept {
+  schedule::Plan plan = replicated(1, Trigger::kInitial, {2, 3, 4});
+  std::vector<protocol::Held> held;
+  Kept() {
+    for (const auto& rank : plan.ranks) {
+      const schedule::Ids ids[] = {{{0, 2}}, {{2, 3}}, {{5, 4}}};
+      held.push_back(
+          {.step = 5,
+           .sums = protocol::KeptSums{ids[rank.replica], plan.schedule.micro_batch_size, 9}});
+    }
+  }
+  // Which replicas keep theirs.
+  Ranks replicas() const {
+    std::vector<const protocol::Held*> list;
+    for (const auto& one : held) list.push_back(one.step < 0 ? nullptr : &one);
+    Ranks result;
+    for (const auto& kept : kept_sums(plan, 5, list)) result.push_back(kept.replica);
+    return result;
+  }
+};
+
+TEST(KeptSums, AreThoseThatAllRanksOfAReplicaHave) {
+  EXPECT_EQ(Kept().replicas(), (Ranks{0, 1, 2}));
+  Kept one;
+  one.held[2].sums->ids = {{2, 2}};  // its other rank has {2, 3}
+  EXPECT_EQ(one.replicas(), (Ranks{0, 2}));
+  one = {};
+  one.held[3].sums.reset();
+  one.held[4].step = -1;  // takes its state from elsewhere
+  EXPECT_EQ(one.replicas(), (Ranks{0}));
+  one = {};
+  one.held[0].step = 4;
+  one.held[2].sums->micro_batches = 8;
+  one.held[4].sums->micro_batch_size += 1;
+  EXPECT_EQ(one.replicas(), Ranks{}) << "other steps, other batches";
+  one = {};
+  for (const int i : {4, 5}) one.held[static_cast<std::size_t>(i)].sums->ids = {{4, 5}};
+  EXPECT_EQ(one.replicas(), (Ranks{0, 1})) << "micro-batch 4 counts once";
+  one = {};
+  for (const int i : {4, 5}) one.held[static_cast<std::size_t>(i)].sums->ids = {{5, 7}};
+  EXPECT_EQ(one.replicas(), (Ranks{0, 1})) << "the step has 9";
+  one = {};
+  one.plan.sync.mode = schedule::SyncMode::kPartial;
+  EXPECT_EQ(one.replicas(), Ranks{});
 }
 
 TEST(Cover, TheReplicaJoinsAtABoundaryWhenItsPlaceIsFilled) {

@@ -56,7 +56,8 @@ struct World {
                    .incarnation = incarnation,
                    .revision = revision,
                    .step = step,
-                   .inventory = inventory(index, revision, step)},
+                   .inventory = inventory(index, revision, step),
+                   .features = {protocol::kSumsFeature}},
                   now);
     take(switcher.tick(members, now));
   }
@@ -168,18 +169,21 @@ struct World {
   protocol::Inventory inventory(int index, std::uint32_t revision, std::int64_t step) const {
     const schedule::LayerRange* const layers = layers_of(index);
     if (revision == 0 || layers == nullptr) return {};
+    const auto kept = sums.find(index);
     return {.history = 1,
             .held = {{.first = layers->first,
                       .last = layers->last,
                       .step = step,
                       .history = 1,
-                      .summed = summed.contains(index)}},
+                      .summed = summed.contains(index),
+                      .sums = kept == sums.end() ? std::nullopt : std::optional(kept->second)}},
             .verdict = protocol::Verdict{.squares = 1, .loss = 0.5}};
   }
 
-  bool tells = true;        // ranks tell what they hold
-  schedule::Plan prepared;  // the last plan that was prepared
-  std::set<int> summed;     // those that lack only the update of their step
+  bool tells = true;                       // ranks tell what they hold
+  schedule::Plan prepared;                 // the last plan that was prepared
+  std::set<int> summed;                    // those that lack only the update of their step
+  std::map<int, protocol::KeptSums> sums;  // what they have kept of the next step
 
   double step_seconds = 1;  // that ranks report
   Members members;

@@ -60,6 +60,7 @@ class FakeStage : public stage::Stage {
                             .loss_sum = last_ ? 2.0 * tokens.samples : 0};
   }
   void begin_step(std::int64_t /*step*/, int /*samples*/) override {}
+  void resume_step(std::int64_t /*step*/, int /*step_samples*/) override {}
   void optimizer_step() override { journal_->push_back("O"); }
   double loss() const override { return 1.5; }
   std::int64_t output_bytes(int /*samples*/) const override { return last_ ? 0 : kTensorBytes; }
