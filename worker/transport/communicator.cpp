@@ -9,4 +9,11 @@ std::string name_of(const PeerAddress& peer) {
          ":" + std::to_string(peer.data_port);
 }
 
+std::string name_of(const LinkEnd& end) {
+  const bool forward = end.channel == Channel::kForward;
+  const int from = forward == end.sending ? end.peer_stage - 1 : end.peer_stage;
+  return "link " + std::to_string(from) + "-" + std::to_string(from + 1) +
+         (forward ? " forward" : " backward");
+}
+
 }  // namespace weir::transport

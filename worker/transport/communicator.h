@@ -65,6 +65,7 @@ struct PeerAddress {
 };
 
 std::string name_of(const PeerAddress& peer);  // "stage 1 at 10.0.0.7:7071"
+std::string name_of(const LinkEnd& end);       // "link 0-1 forward"
 
 // A generation as seen by one rank.
 struct Generation {

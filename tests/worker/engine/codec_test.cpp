@@ -20,7 +20,11 @@ namespace codec_test {
 using schedule::Codec;
 using schedule::Dispatch;
 using schedule::Family;
+using testing::AllOf;
 using testing::Each;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
 
 constexpr int kMicroBatches = 6, kStages = 3;
 constexpr std::int64_t kSteps = 4;
@@ -177,6 +181,72 @@ TEST(Codecs, BookTheirTimeAsAPartOfItsOwn) {
     EXPECT_GT(coded.count(), 0);
     EXPECT_GE(record.compute_seconds,
               record.forward_seconds + record.backward_seconds + to_seconds(coded) * 0.99);
+  }
+}
+
+// Ranks of one plan of three stages, one of which has other codecs than the others.
+struct Disagreement {
+  int rank;              // that has other codecs; it is the receiver
+  schedule::Codecs its;  // the others have Int8 everywhere
+  int peer;              // the sender
+  std::string link, sizes;
+};
+
+// Messages are two samples of mlp, 1024 numbers each: 33 bytes for 32 of them in Int8, 25 in Int6.
+const schedule::Codecs kAllInt8 = {.forward = {Codec::kInt8, Codec::kInt8},
+                                   .backward = {Codec::kInt8, Codec::kInt8}};
+const std::vector<Disagreement> kDisagreements = {
+    {.rank = 2,
+     .its = {.forward = {Codec::kInt8, Codec::kRaw}, .backward = kAllInt8.backward},
+     .peer = 1,
+     .link = "link 1-2 forward",
+     .sizes = "has 2112 bytes, the receiver expects 8192"},
+    {.rank = 0,
+     .its = {.forward = kAllInt8.forward, .backward = {Codec::kInt6, Codec::kInt8}},
+     .peer = 1,
+     .link = "link 0-1 backward",
+     .sizes = "has 2112 bytes, the receiver expects 1600"},
+};
+
+TEST(Codecs, OfEndsThatDisagreeEndTheStepWithOneLineThatNamesPeerLinkAndSizes) {
+  for (const Disagreement& one : kDisagreements) {
+    constexpr std::int64_t kLong = 1'000'000;
+    Group group("mlp", kStages, kLong);
+    schedule::Plan plan =
+        plan_of(kStages, group.layers(), kMicroBatches, Family::kOneFOneB, 1, Dispatch::kStrict);
+    plan.codecs = kAllInt8;
+    for (int i = 0; i < kStages; ++i) {
+      plan.ranks.push_back({.pod = "w" + std::to_string(i),
+                            .ip = "127.0.0.1",
+                            .stage = i,
+                            .data_port = group.data_port(i)});
+    }
+    schedule::Plan other = plan;
+    other.codecs = one.its;
+    for (int i = 0; i < kStages; ++i) {
+      const protocol::Prepare prepare{i == one.rank ? other : plan, 0};
+      ASSERT_EQ(group.ask(std::vector<int>{i}, prepare), "");
+    }
+    ASSERT_EQ(group.commit(kStages, 1, 0), "");
+    for (int i = 0; i < kStages; ++i) group.engine(i).mailbox().put(protocol::Go{1});
+
+    for (int i = 0; i < kStages; ++i) {
+      EXPECT_TRUE(group.reports_loss(i)) << i;
+      EXPECT_EQ(group.lost(i).size(), 1U) << i;
+      EXPECT_TRUE(group.records(i).empty()) << "no step ends";
+    }
+    const std::string peer = "stage " + std::to_string(one.peer) +
+                             " at 127.0.0.1:" + std::to_string(group.data_port(one.peer)) + ", ";
+    EXPECT_THAT(group.lost(one.rank).front(), AllOf(StartsWith(peer + one.link + ": message "),
+                                                    HasSubstr(one.sizes), Not(HasSubstr("\n"))));
+
+    plan.ranks.clear();
+    plan.revision = 2;
+    plan.state = schedule::StateMove::kCheckpoint;  // there is none: from step 0
+    ASSERT_EQ(group.start(plan, 0, 1), "") << "all ranks live";
+    EXPECT_TRUE(group.reaches(0, 3));
+    for (int i = 0; i < kStages; ++i) group.engine(i).leave(kPatience);
+    EXPECT_THAT(group.finish(), Each(Exit::kTerminated));
   }
 }
 

@@ -29,13 +29,8 @@ Introduction::Introduction(NcclApi& api, device::Device& device, const Generatio
 
 void Introduction::plan(const std::optional<PeerAddress>& peer, Channel channel, bool sending) {
   if (!peer) return;
-  const int boundary = std::min(peer->stage, generation_.stage);
-  const std::string name = name_of(*peer) + ", link " + std::to_string(boundary) + "-" +
-                           std::to_string(boundary + 1) +
-                           (channel == Channel::kForward ? " fwd" : " bwd");
-  planned_.push_back({.end = {.peer_stage = peer->stage, .channel = channel, .sending = sending},
-                      .peer = *peer,
-                      .name = name});
+  const LinkEnd end{.peer_stage = peer->stage, .channel = channel, .sending = sending};
+  planned_.push_back({.end = end, .peer = *peer, .name = name_of(*peer) + ", " + name_of(end)});
 }
 
 Result<LinksUp> Introduction::run(Time deadline, const std::stop_token& stop) {

@@ -26,7 +26,7 @@ struct Watched {
   Watched(std::string its_name, std::unique_ptr<NcclComm> its_comm)
       : name(std::move(its_name)), comm(std::move(its_comm)) {}
 
-  const std::string name;  // e.g. "stage 1 at 10.0.0.7:7071, link 0-1 fwd"
+  const std::string name;  // e.g. "stage 1 at 10.0.0.7:7071, link 0-1 forward"
   const std::unique_ptr<NcclComm> comm;
 
   // Deadline of the message under way; 0 = there is none. Written by the driver.

@@ -37,7 +37,7 @@ std::vector<std::unique_ptr<Connection>> make_connections(std::mutex& mutex, Joi
   std::vector<std::unique_ptr<Connection>> result;
   const std::size_t count = joined.sockets.size();
   for (auto& socket : joined.sockets) {
-    std::string name = name_of(joined.peer);
+    std::string name = name_of(joined.peer) + ", " + name_of(joined.end);
     if (count > 1) {
       name += ", connection " + std::to_string(result.size() + 1) + " of " + std::to_string(count);
     }

@@ -58,7 +58,7 @@ class Connection {
     std::function<void(const std::string&)> failed;  // called once; names the peer
   };
 
-  // name: of this connection in errors, e.g. "stage 1 at 10.0.0.7:7071".
+  // name: of this connection in errors, e.g. "stage 1 at 10.0.0.7:7071, link 0-1 forward".
   Connection(std::mutex& mutex, const LinkEnd& link_end, std::string name,
              boost::asio::ip::tcp::socket socket, const LinkContext& link_context,
              std::optional<Pacer> pacer);

@@ -55,7 +55,7 @@ Result<std::size_t> DataSocket::read(std::span<std::byte> to, std::span<std::byt
   message.msg_iov = parts.data();
   message.msg_iovlen = more.empty() ? 1 : 2;
   const ssize_t count = ::recvmsg(descriptor_, &message, MSG_DONTWAIT);
-  if (count == 0) return Error{Code::kUnavailable, "connection closed"};
+  if (count == 0) return Error{Code::kUnavailable, "closed by the peer"};
   return outcome(count);
 }
 

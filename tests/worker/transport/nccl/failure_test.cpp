@@ -83,7 +83,7 @@ TEST_F(NcclFailure, AMessageThatNeverArrivesEndsAtItsTimeLimit) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
   EXPECT_THAT(own.reason, HasSubstr("stage 1 at"));
   const std::string both = own.reason + end_of(*receiver_).reason;
-  EXPECT_THAT(both, AllOf(HasSubstr("link 0-1 fwd"), HasSubstr("time limit")));
+  EXPECT_THAT(both, AllOf(HasSubstr("link 0-1 forward"), HasSubstr("time limit")));
   expect_recovery();
 }
 
@@ -113,7 +113,7 @@ TEST_F(NcclFailure, AMessageOfAnotherSizeIsRefusedBeforeItIsLaunched) {
   const Completion theirs = end_of(*receiver_);
 
   EXPECT_THAT(theirs.reason,
-              AllOf(HasSubstr("stage 0 at"), HasSubstr("link 0-1 fwd"),
+              AllOf(HasSubstr("stage 0 at"), HasSubstr("link 0-1 forward"),
                     HasSubstr("message 0 has 1000 bytes, the receiver expects 2000")));
   expect_recovery();
 }

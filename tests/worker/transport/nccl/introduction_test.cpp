@@ -99,7 +99,8 @@ TEST(NcclIntroduction, AMissingUniqueIdIsAnErrorOfItsLink) {
   const auto joined = pipeline.join(1, 5s);
 
   ASSERT_FALSE(joined[0]);
-  EXPECT_THAT(joined[0].error().message, AllOf(HasSubstr("link 0-1 fwd"), HasSubstr("no network")));
+  EXPECT_THAT(joined[0].error().message,
+              AllOf(HasSubstr("link 0-1 forward"), HasSubstr("no network")));
   EXPECT_FALSE(joined[1]);
 }
 

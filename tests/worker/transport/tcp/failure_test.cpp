@@ -64,8 +64,9 @@ TEST(TcpFailure, APeerThatClosesInMidMessageIsNamedAtOnce) {
 
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 1s);
   EXPECT_THAT(failed.reason,
-              AllOf(StartsWith("stage 0 at 127.0.0.1:" + std::to_string(wired.to_first->port())),
-                    HasSubstr("connection closed")));
+              AllOf(StartsWith("stage 0 at 127.0.0.1:" + std::to_string(wired.to_first->port()) +
+                               ", link 0-1 "),
+                    HasSubstr("ward: closed by the peer")));
   EXPECT_EQ(failed.end.peer_stage, 0);
   EXPECT_THAT(end_of(*wired.first).reason, StartsWith("stage 1 at 127.0.0.1:"));
 }
@@ -77,7 +78,7 @@ TEST(TcpFailure, OneOfSeveralConnectionsThatEndsIsNamed) {
 
   const std::string reason = end_of(*wired.second).reason;
   EXPECT_THAT(reason, AllOf(StartsWith("stage 0 at "), HasSubstr(", connection "),
-                            HasSubstr(" of 3: connection closed")));
+                            HasSubstr(" of 3: closed by the peer")));
   EXPECT_THAT(end_of(*wired.first).reason, StartsWith("stage 1 at "));
 }
 
@@ -129,6 +130,14 @@ TEST(TcpFailure, ASlowMessageIsNotSilence) {
   EXPECT_EQ(next(*pipeline.ranks[0]).kind, Kind::kSent);
 }
 
+TEST(TcpFailure, BothEndsOfALinkNameItAlike) {
+  for (const bool sending : {false, true}) {
+    const int next = sending ? 2 : 1, previous = sending ? 1 : 2;  // stage of the peer
+    EXPECT_EQ(name_of(LinkEnd{next, Channel::kForward, sending}), "link 1-2 forward");
+    EXPECT_EQ(name_of(LinkEnd{previous, Channel::kBackward, sending}), "link 1-2 backward");
+  }
+}
+
 TEST(TcpFailure, AMessageOfAnotherSizeIsAProtocolError) {
   Pipeline pipeline(2);
 
@@ -137,7 +146,8 @@ TEST(TcpFailure, AMessageOfAnotherSizeIsAProtocolError) {
 
   const Completion failed = next(*pipeline.ranks[1]);
   EXPECT_EQ(failed.kind, Kind::kFailed);
-  EXPECT_THAT(failed.reason, HasSubstr("message 0 has 100 bytes, the receiver expects 50"));
+  EXPECT_THAT(failed.reason,
+              HasSubstr(", link 0-1 forward: message 0 has 100 bytes, the receiver expects 50"));
   EXPECT_THAT(end_of(*pipeline.ranks[0]).reason, StartsWith("stage 1 at"));
 }
 
