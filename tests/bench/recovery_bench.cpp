@@ -2,7 +2,9 @@
 // What failures cost a job, and what being ready for them costs one that has none.
 //   recovery_bench --mtbf=SECONDS [...]: goodput of torchft's experiment (30 replicas, steps of
 //     10.9 s, a process is back after 2 s) with real kills; all times are divided by --scale.
-//   recovery_bench --quiet [...]: a pipeline with snapshots and copies at neighbors beside one
+//   recovery_bench --planned [...]: workers of a pipeline are told to end and hand over their
+//   stages. recovery_bench --quiet [...]: a pipeline with snapshots and copies at neighbors beside
+//   one
 //     without, in turn: emulated compute, then real kernels.
 // Ends with 1 if a loss differs, the job stands still, or a goal is missed, with 77 if rounds of
 // --quiet scatter too much to judge.
@@ -16,6 +18,7 @@
 #include <vector>
 
 #include "tests/bench/failing_job.h"
+#include "tests/bench/planned_moves.h"
 #include "tests/multiproc/slow_replica.h"
 #include "tests/multiproc/workers.h"
 #include "worker/base/median.h"
@@ -31,6 +34,7 @@ struct Goal {
   double between, goodput, peer;
 };
 constexpr Goal kGoals[] = {{60, 0.95, 0.812}, {15, 0.75, 0.134}};
+constexpr double kPlannedPause = 0.5;  // seconds beyond a step; the state is small
 constexpr double kMostQuiet = 1.01, kMostScatter = 0.04;  // of the ratios of the rounds
 constexpr int kEvery = 4;  // steps between snapshots: recovery.maxLostSteps 8
 // Steps of two intervals are one figure, so that the step of a snapshot is in each.
@@ -40,7 +44,8 @@ struct Given {
   Failures failures;
   double mtbf = 0, scale = 5, step = kStep, away = kAway;
   int rounds = 4;
-  bool quiet = false;
+  bool quiet = false, planned = false;
+  PlannedMoves moves;
   std::string model = "gpt-mini";
 };
 
@@ -96,6 +101,28 @@ int with_failures(const Given& given) {
   std::fflush(stdout);
   const auto survived = survive(failures);
   return survived ? judge(given, *survived) : kFail;
+}
+
+int planned(const Given& given) {
+  const PlannedMoves& moves = given.moves;
+  std::printf("%d stages, %d micro-batches, %d workers told to end, one after the other\n",
+              moves.stages, moves.micro_batches, moves.moves);
+  std::fflush(stdout);
+  const auto moved = move_by_plan(moves);
+  if (!moved) return kFail;
+  std::vector<double> pauses = moved->pauses;
+  std::ranges::sort(pauses);
+  const double most = pauses.empty() ? 0 : pauses.back();
+  const double goal = moved->step + kPlannedPause;
+  const bool whole = pauses.size() == static_cast<std::size_t>(moves.moves) && moved->again == 0;
+  const bool equal = moved->compared > 0 && moved->different == 0;
+  const bool good = whole && equal && most <= goal;
+  std::printf(
+      "%zu hand-overs: pause %.2f s (median; %.2f to %.2f s) beyond a step of %.2f s, goal %.2f s "
+      "at most; steps done again %d; losses compared %d, different %d: %s\n",
+      pauses.size(), median(pauses), pauses.empty() ? 0 : pauses.front(), most, moved->step, goal,
+      moved->again, moved->compared, moved->different, good ? "passed" : "missed");
+  return good ? kPass : kFail;
 }
 
 struct Quiet {
@@ -192,7 +219,7 @@ int quiet(const Given& given) {
 std::optional<Given> given_of(int argc, char** argv) {
   constexpr double kMost = 1e6;
   Given given;
-  double seed = 1, replicas = 4, stages = 1, micro_batches = 16, rounds = 4;
+  double seed = 1, replicas = 4, stages = 1, micro_batches = 16, rounds = 4, moves = 50;
   const std::map<std::string, double*> numbers{{"--mtbf", &given.mtbf},
                                                {"--scale", &given.scale},
                                                {"--step", &given.step},
@@ -202,12 +229,15 @@ std::optional<Given> given_of(int argc, char** argv) {
                                                {"--replicas", &replicas},
                                                {"--stages", &stages},
                                                {"--micro-batches", &micro_batches},
-                                               {"--rounds", &rounds}};
+                                               {"--rounds", &rounds},
+                                               {"--moves", &moves}};
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i], key = word.substr(0, word.find('='));
     const auto number = numbers.find(key);
     if (word == "--quiet") {
       given.quiet = true;
+    } else if (word == "--planned") {
+      given.planned = true;
     } else if (word == "--fixed") {
       given.failures.fixed = true;
     } else if (word == "--coordinator") {
@@ -227,8 +257,10 @@ std::optional<Given> given_of(int argc, char** argv) {
   given.failures.stages = static_cast<int>(stages);
   given.failures.micro_batches = static_cast<int>(micro_batches);
   given.rounds = static_cast<int>(rounds);
+  given.moves.moves = static_cast<int>(moves);
   const bool possible = replicas >= 2 && stages >= 1 && micro_batches >= 1 && rounds >= 1;
-  if (!possible || given.quiet == (given.mtbf > 0)) return std::nullopt;
+  const int ways = (given.quiet ? 1 : 0) + (given.planned ? 1 : 0) + (given.mtbf > 0 ? 1 : 0);
+  if (!possible || ways != 1) return std::nullopt;
   return given;
 }
 
@@ -237,11 +269,13 @@ std::optional<Given> given_of(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   const auto given = weir::bench::given_of(argc, argv);
+  if (given && given->planned) return weir::bench::planned(*given);
   if (given) return given->quiet ? weir::bench::quiet(*given) : weir::bench::with_failures(*given);
   std::fprintf(stderr,
                "recovery_bench --mtbf=SECONDS [--replicas=N] [--stages=N] [--micro-batches=N]\n"
                "  [--scale=F] [--step=SECONDS] [--restart=SECONDS] [--seconds=N] [--fixed]\n"
                "  [--coordinator] [--seed=N]\n"
+               "recovery_bench --planned [--moves=N]\n"
                "recovery_bench --quiet [--rounds=N] [--model=NAME]\n");
   return weir::bench::kWrongUse;
 }

@@ -216,5 +216,22 @@ def test_kubeconfigs_of_clouds(namespace):
     has(lab.sh("chroot", root, "/kubectl-weir", "--kubeconfig", "/config", "top"), "gpt")
 
 
+def test_a_trace_of_one_replica(namespace):
+    lab.kubectl("-n", namespace, "delete", "pipelinejob", "gpt", "--wait")
+    lab.apply(*jobs.replicas_maps("n4", 0.010, 0.020), namespace=namespace)
+    lab.apply(jobs.replicas_job("pair", 2, 5000), namespace=namespace)
+    lab.wait_until("both replicas train", lambda: lab.step_of(namespace, "pair") > 5, 120,
+                   show=lambda: lab.show_condition(lab.job(namespace, "pair"), "Ready"))
+    has(weir("edit", "trace", "pair", "--replica", "2", code=1), "--replica: pair has the replicas 0 to 1, found 2")
+    file = FOLDER / "pair.json"
+    told = has(weir("edit", "trace", "pair", "--replica", "1", "--steps", "2", "-o", file), f"{namespace}/pair: steps ", "of 2 of 2 ranks")
+    events = [event for event in json.loads(file.read_text())["traceEvents"] if event["ph"] == "X" and event["cat"] in ("forward", "backward")]
+    check({event["pid"] for event in events} == {2}, f"replica 1 is process 2: {set(event['pid'] for event in events)}")
+    check(len({event["tid"] for event in events}) == 2 and len({event["args"]["step"] for event in events}) == 2, told)
+    both = has(weir("edit", "trace", "pair", "--steps", "1", "-o", file), "of 4 of 4 ranks")
+    check({event["pid"] for event in json.loads(file.read_text())["traceEvents"] if event["ph"] == "X"} >= {1, 2}, both)
+    return told.splitlines()[0]
+
+
 def cleanup(_):
     lab.clear_links(*jobs.NODES)
