@@ -2,11 +2,13 @@
 #include "operator/facts/facts.h"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "operator/facts/node_bandwidth.h"
+#include "worker/base/text.h"
 
 namespace weir::facts {
 namespace {
@@ -84,6 +86,29 @@ double usual_rate(const Facts& facts, const estimator::LinkEstimate& link) {
   planner::Cluster at_start;
   if (facts.members) add_probed_links(facts.members->links, at_start);
   return planner::link_between(at_start, link.from_node, link.to_node).bytes_per_second;
+}
+
+std::string worst_link_text(const Facts& facts) {
+  const estimator::LinkEstimate* link = nullptr;
+  double worst_share = 1e300, usual = 0;
+  for (const auto& candidate : facts.estimates.links) {
+    if (candidate.now <= 0) continue;
+    const double rate = usual_rate(facts, candidate);
+    const double share = candidate.now / rate;
+    if (link != nullptr && share >= worst_share) continue;
+    link = &candidate;
+    worst_share = share;
+    usual = rate;
+  }
+  if (link == nullptr) return "no link measured";
+  std::string text = "link " + link->from_node + "->" + link->to_node + " " +
+                     bits_per_second(usual) + "->" + bits_per_second(link->now);
+  if (link->since) {
+    const auto seconds =
+        std::chrono::duration_cast<std::chrono::seconds>(facts.now - *link->since).count();
+    text += " for " + std::to_string(std::max<std::int64_t>(seconds, 0)) + " s";
+  }
+  return text;
 }
 
 std::vector<RememberedLink> carrying_links(const Facts& facts) {

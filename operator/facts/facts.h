@@ -82,6 +82,9 @@ double fastest_link(const estimator::Estimates& estimates);  // of Facts
 // default of a link without a probe. For a link between replicas without a baseline, the rate of
 // the fastest link now.
 double usual_rate(const Facts& facts, const estimator::LinkEstimate& link);
+// The link between stages whose rate is lowest against its usual rate, for events: e.g. "link
+// n1->n2 3.4Gbit/s->80.0Mbit/s for 31 s", or "no link measured".
+std::string worst_link_text(const Facts& facts);
 // Links between stages and between replicas, as far as they carry something between nodes; those
 // that are too fast to have a rate have that of the workers' probe.
 std::vector<RememberedLink> carrying_links(const Facts& facts);

@@ -158,8 +158,8 @@ Answer propose_coarser(const facts::Facts& facts, const costing::Costing& costin
   if (!weighed.act) return answer;
   const std::string gain = "+" + percent(weighed.gain) + " %";
   proposal.text =
-      enabled ? proposal.what + ", " + k_text(facts, order) + ", predicted " + gain +
-                    " over the best order of raw tensors"
+      enabled ? proposal.what + ", " + k_text(facts, order) + ", " + worst_link_text(facts) +
+                    ", predicted " + gain + " over the best order of raw tensors"
               : "compress link " + describe(coarser.codecs) + ": a step would take " +
                     number(order.seconds, 2) + " s instead of " +
                     number(proposal.offer.now_seconds, 2) + " s (" + gain +

@@ -1,40 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "operator/adaptation/retune/propose.h"
 
-#include <algorithm>
-
 #include "operator/facts/planning.h"
 #include "worker/base/text.h"
 
 namespace weir::retune {
-namespace {
-
-// Text about the link whose rate is lowest against its usual rate, for events.
-std::string link_text(const facts::Facts& facts) {
-  const estimator::LinkEstimate* link = nullptr;
-  double worst_share = 1e300, usual = 0;
-  for (const auto& candidate : facts.estimates.links) {
-    if (candidate.now <= 0) continue;
-    const double rate = usual_rate(facts, candidate);
-    const double share = candidate.now / rate;
-    if (link != nullptr && share >= worst_share) continue;
-    link = &candidate;
-    worst_share = share;
-    usual = rate;
-  }
-  if (link == nullptr) return "no link measured";
-  std::string text = "link " + link->from_node + "->" + link->to_node + " " +
-                     bits_per_second(usual) + "->" + bits_per_second(link->now);
-  if (link->since) {
-    const auto seconds =
-        std::chrono::duration_cast<std::chrono::seconds>(facts.now - *link->since).count();
-    text += " for " + std::to_string(std::max<std::int64_t>(seconds, 0)) + " s";
-  }
-  return text;
-}
-
-}  // namespace
-
 Settings settings_of(const api::JobSpec& spec) {
   Settings settings;
   settings.rules.least_gain = spec.adaptation.retune.min_gain_percent / 100.0;
@@ -77,7 +47,7 @@ gate::Proposal proposal_of(const facts::Facts& facts, const Decision& decision) 
           .text = decision.memory_guard
                       ? decision.reason
                       : "k " + std::to_string(before.schedule.k) + "->" +
-                            std::to_string(change.schedule.k) + ", " + link_text(facts) +
+                            std::to_string(change.schedule.k) + ", " + worst_link_text(facts) +
                             ", predicted +" + percent(decision.gain) + " % (" + change.text + ")",
           .gain = decision.gain,
           .change = std::move(plan),

@@ -11,12 +11,16 @@ namespace weir::reconcile::test {
 namespace compression_test {
 
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 using Job = NetworkJob;
 
 TEST(Compression, IsShownWithWhatItSavesAndSinceWhen) {
   Job job = bound_job("Auto", true);
   job.train(16, kBound, 2.5);
   ASSERT_EQ(job.world.event_count("PlanCompressed"), 1);
+  EXPECT_THAT(job.world.last_note("PlanCompressed"),
+              MatchesRegex("codecs Raw -> 1-2:Int8, k 1 -> 2, link n2->n3 3.2Gbit/s->8.0Mbit/s, "
+                           "predicted .[0-9.]+ % over the best order of raw tensors"));
   EXPECT_TRUE(job.world.job.report.compression.empty()) << "the plan is not applied yet";
   job.world.coordinator_applies();
   job.train(16, kBound, 1.5);
