@@ -156,6 +156,35 @@ TEST_P(OnAStrictDevice, SplitBackwardsGiveTheBitsOfWholeOnesOnTheHost) {
   }
 }
 
+// Gradients by layer of a step of two micro-batches. resumed: they are added up in two parts.
+std::vector<double> squares_of_two(Stage& stage, const Model& model, bool resumed) {
+  constexpr int kBoth = 2 * kSamples;
+  stage.begin_step(0, kBoth);
+  for (int m = 0; m < 2; ++m) {
+    if (resumed && m == 1) {
+      stage.join_ties();
+      stage.resume_step(0, kBoth);
+    }
+    const int id = resumed ? 0 : m;
+    const test::Batch batch(model.options, kSamples, static_cast<std::uint64_t>(m + 1));
+    test::forward(stage, id, Buffer(), batch.tokens());
+    test::backward(stage, id, Buffer());
+  }
+  return *stage.gradient_squares();
+}
+
+TEST_P(OnAStrictDevice, AStepGoesOnWithTheSumsThatItHas) {
+  const Model model = test::model_of(test::small_options(GetParam().name, GetParam().precision));
+  const int last = test::last_layer(model);
+  StrictDevice device;
+  const auto host = device::make_host_device();
+  const auto strict = *test::make_strict_stage(model, 0, last, device);
+  const auto plain = test::stage_of(model, 0, last, *host);
+  const auto expected = squares_of_two(*plain, model, false);
+  EXPECT_EQ(squares_of_two(*plain, model, true), expected);
+  EXPECT_EQ(squares_of_two(*strict, model, true), expected);
+}
+
 TEST_P(OnAStrictDevice, AWarmUpRunsAnOpOfEachKindAndLeavesNoTrace) {
   const Model model = test::model_of(test::small_options(GetParam().name, GetParam().precision));
   const int last = static_cast<int>(model.layers.size()) - 1;
