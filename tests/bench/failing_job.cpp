@@ -25,20 +25,6 @@ constexpr std::int64_t kWarmUp = 3, kQuiet = 10;  // steps, of these the median 
 constexpr std::int64_t kBehind = 8;               // steps that are measured behind the failures
 constexpr auto kPoll = std::chrono::milliseconds(10);
 
-// Arguments that a worker alone gets, too, which does not emulate.
-std::vector<std::string> model() {
-  return {"--model=mlp", "--seq=4", "--vocab=32", "--lr=0.01",
-          "--steps=" + std::to_string(test::kNoEnd)};
-}
-
-std::vector<std::string> without_model(const std::vector<std::string>& words) {
-  std::vector<std::string> rest;
-  for (const std::string& word : words) {
-    if (word.starts_with("--emulate")) rest.push_back(word);
-  }
-  return rest;
-}
-
 class FailingJob {
  public:
   explicit FailingJob(const Failures& failures)
@@ -49,8 +35,8 @@ class FailingJob {
     plan_.stages = given_.stages;
     plan_.layers = test::kEmulatedLayers;
     plan_.shares.assign(static_cast<std::size_t>(given_.replicas), given_.micro_batches);
-    std::vector<std::string> words = model(), emulated = without_model(emulation_.common(1));
-    words.insert(words.end(), emulated.begin(), emulated.end());
+    std::vector<std::string> words = small_model();
+    words.push_back(emulation_.emulation());
     words.emplace_back("--rejoin-timeout=0");
     std::vector<std::vector<std::string>> extra = emulation_.devices();
     for (std::size_t i = 0; i < extra.size(); ++i) {
@@ -190,7 +176,7 @@ class FailingJob {
     for (const auto& log : logs_) {
       for (const test::LoggedStep& step : log) steps = std::max(steps, step.step + 1);
     }
-    const auto expected = test::losses_alone(model(), given_.replicas * given_.micro_batches,
+    const auto expected = test::losses_alone(small_model(), given_.replicas * given_.micro_batches,
                                              static_cast<std::size_t>(steps));
     std::vector<bool> seen(static_cast<std::size_t>(steps));
     for (const auto& log : logs_) {
@@ -222,6 +208,11 @@ class FailingJob {
 };
 
 }  // namespace
+
+std::vector<std::string> small_model() {
+  return {"--model=mlp", "--seq=4", "--vocab=32", "--lr=0.01",
+          "--steps=" + std::to_string(test::kNoEnd)};
+}
 
 std::optional<Survived> survive(const Failures& failures) {
   return FailingJob(failures).run();

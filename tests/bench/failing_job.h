@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
 namespace weir::bench {
 
@@ -33,6 +35,9 @@ struct Survived {
   double ideal() const { return std::min(undisturbed, after); }
   double goodput() const { return static_cast<double>(steps) * ideal() / seconds; }
 };
+
+// Arguments of all workers, and of one alone that emulates nothing, whose losses are the same.
+std::vector<std::string> small_model();
 
 // Nothing when the job does not begin, or makes no step for a minute and 20 steps; standard error
 // says why.

@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "tests/bench/failing_job.h"
 #include "tests/multiproc/slow_replica.h"
 #include "tests/multiproc/workers.h"
 #include "worker/base/median.h"
@@ -22,11 +23,6 @@ using std::chrono::steady_clock;
 
 constexpr int kEvery = 2;             // steps between snapshots
 constexpr std::int64_t kBetween = 6;  // steps from a move to the next one, which warm up first
-
-std::vector<std::string> model() {
-  return {"--model=mlp", "--seq=4", "--vocab=32", "--lr=0.01",
-          "--steps=" + std::to_string(test::kNoEnd)};
-}
 
 std::string uid(int life) {
   return "--pod-uid=uid-" + std::to_string(life);
@@ -41,13 +37,11 @@ class Mover {
     plan_.micro_batches = given.micro_batches;
     plan_.layers = test::kEmulatedLayers;
     for (int s = 0; s < given.stages; ++s) plan_.on.push_back(s);
-    std::vector<std::string> words = model();
-    for (const std::string& word : emulation_.common(1)) {
-      if (word.starts_with("--emulate")) words.push_back(word);
-    }
-    words.insert(words.end(),
-                 {"--emulate-device=x1", "--recovery-dir=" + memory_.path().string(),
-                  "--recovery-every=" + std::to_string(kEvery), "--recovery-copies=On"});
+    std::vector<std::string> words = small_model();
+    words.insert(
+        words.end(),
+        {emulation_.emulation(), "--emulate-device=x1", "--recovery-dir=" + memory_.path().string(),
+         "--recovery-every=" + std::to_string(kEvery), "--recovery-copies=On"});
     std::vector<std::vector<std::string>> extra;
     for (int i = 0; i <= given.stages; ++i) extra.push_back({uid(lives_++)});
     workers_.emplace(plan_, words, extra, given.stages + 1);
@@ -138,7 +132,7 @@ class Mover {
     for (const auto& log : logs_) {
       for (const test::LoggedStep& step : log) losses[step.step] = step.loss_hex;
     }
-    const auto expected = test::losses_alone(model(), given_.micro_batches, losses.size());
+    const auto expected = test::losses_alone(small_model(), given_.micro_batches, losses.size());
     for (const auto& [step, loss] : losses) {
       const auto at = static_cast<std::size_t>(step);
       ++result_.compared;

@@ -2,9 +2,9 @@
 // What failures cost a job, and what being ready for them costs one that has none.
 //   recovery_bench --mtbf=SECONDS [...]: goodput of torchft's experiment (30 replicas, steps of
 //     10.9 s, a process is back after 2 s) with real kills; all times are divided by --scale.
-//   recovery_bench --planned [...]: workers of a pipeline are told to end and hand over their
-//   stages. recovery_bench --quiet [...]: a pipeline with snapshots and copies at neighbors beside
-//   one
+//   recovery_bench --planned [...]: workers of a pipeline are told to end, and each hands its stage
+//     over to a worker that waits.
+//   recovery_bench --quiet [...]: a pipeline with snapshots and copies at neighbors beside one
 //     without, in turn: emulated compute, then real kernels.
 // Ends with 1 if a loss differs, the job stands still, or a goal is missed, with 77 if rounds of
 // --quiet scatter too much to judge.

@@ -150,11 +150,7 @@ TEST(Cover, OthersTrainOnWhileAnyRankIsAwayAndItJoinsThem) {
 // Each replica needs half a second for its part of a step, and one is killed in the middle of it.
 TEST(Cover, WhatTheOthersHaveComputedOfTheStepIsKept) {
   const SlowReplica emulation(3, 1, 1, 0.05);
-  std::vector<std::string> emulated = {"--emulate-device=x1"};
-  for (const std::string& word : emulation.common(1)) {
-    if (word.starts_with("--emulate")) emulated.push_back(word);
-  }
-  Job job(1, {10, 10, 10}, emulated);
+  Job job(1, {10, 10, 10}, {emulation.emulation(), "--emulate-device=x1"});
   ASSERT_TRUE(job.workers().reaches(0, 2)) << job.told();
   const std::size_t before = job.steps(0);
   while (job.steps(0) == before) std::this_thread::sleep_for(std::chrono::milliseconds(5));

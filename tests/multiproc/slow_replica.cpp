@@ -41,9 +41,12 @@ SlowReplica::SlowReplica(int replicas, int stages, int times_slower, double op_s
       stages_(stages),
       times_slower_(times_slower) {}
 
+std::string SlowReplica::emulation() const {
+  return "--emulate-profile=" + profile_;
+}
+
 std::vector<std::string> SlowReplica::common(int steps) const {
-  return {"--model=mlp", "--seq=4", "--vocab=32", "--emulate-profile=" + profile_,
-          "--steps=" + std::to_string(steps)};
+  return {"--model=mlp", "--seq=4", "--vocab=32", emulation(), "--steps=" + std::to_string(steps)};
 }
 
 std::vector<std::vector<std::string>> SlowReplica::devices() const {

@@ -18,6 +18,7 @@ class SlowReplica {
   SlowReplica(int replicas, int stages, int times_slower, double op_seconds = kOpSeconds);
 
   std::vector<std::string> common(int steps) const;       // arguments of every worker
+  std::string emulation() const;                          // of these the one that emulates
   std::vector<std::vector<std::string>> devices() const;  // of each worker, besides
 
  private:

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <numeric>
 #include <span>
 #include <string>
@@ -126,10 +125,12 @@ void ReplicaSync::send_card(std::uint32_t next_epoch, std::vector<double> losses
 Status ReplicaSync::take_cards() {
   WEIR_CHECK(summaries_->size() == members_.size(), "all summaries are here");
   std::vector<StepSummary> summaries;
-  std::map<int, double> loss_of;  // by id
+  std::size_t total = 0;
+  for (const schedule::Ids& ids : ids_) total += static_cast<std::size_t>(schedule::count_of(ids));
+  std::vector<double> losses(last_stage_ ? total : 0);  // by id
   for (std::size_t r = 0; r < summaries_->size(); ++r) {
-    const std::vector<int> ids = last_stage_ ? schedule::listed(ids_[r]) : std::vector<int>();
-    WEIR_TRY(StepSummary summary, decode_summary((*summaries_)[r], static_cast<int>(ids.size())));
+    WEIR_TRY(StepSummary summary,
+             decode_summary((*summaries_)[r], last_stage_ ? schedule::count_of(ids_[r]) : 0));
     if (summary.epoch != plan_.revision ||
         summary.incarnation != static_cast<std::uint32_t>(incarnation_)) {
       return Error{Code::kConflict, "replica " + std::to_string(r) + " runs plan " +
@@ -137,11 +138,13 @@ Status ReplicaSync::take_cards() {
                                         std::to_string(step_) + ", this rank plan " +
                                         std::to_string(plan_.revision)};
     }
-    for (std::size_t i = 0; i < ids.size(); ++i) loss_of[ids[i]] = summary.losses[i];
+    auto from = summary.losses.begin();
+    for (const schedule::IdRange& range : last_stage_ ? ids_[r] : schedule::Ids()) {
+      std::copy_n(from, range.count, losses.begin() + range.first);
+      from += range.count;
+    }
     summaries.push_back(std::move(summary));
   }
-  std::vector<double> losses;
-  for (const auto& [id, loss] : loss_of) losses.push_back(loss);
   if (last_stage_) loss_ = stage_.mean_loss(losses);
   next_epoch_ = agreed_epoch(summaries);
   return Unit{};

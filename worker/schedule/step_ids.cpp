@@ -82,20 +82,28 @@ std::vector<int> apportioned(int total, const std::vector<int>& weights) {
 }
 
 std::vector<Ids> ids_to_compute(const std::vector<int>& shares, const std::vector<Ids>& kept) {
-  std::vector<bool> there(
-      static_cast<std::size_t>(std::accumulate(shares.begin(), shares.end(), 0)));
-  for (const Ids& ids : kept) {
-    for (const int id : listed(ids)) there.at(static_cast<std::size_t>(id)) = true;
-  }
-  std::vector<int> lack;
-  for (std::size_t id = 0; id < there.size(); ++id) {
-    if (!there[id]) lack.push_back(static_cast<int>(id));
+  Ids there;
+  for (const Ids& ids : kept) there.insert(there.end(), ids.begin(), ids.end());
+  std::ranges::sort(there, {}, &IdRange::first);
+  const int total = std::accumulate(shares.begin(), shares.end(), 0);
+  there.push_back({.first = total, .count = 0});
+  Ids lack;
+  int next = 0;
+  for (const IdRange& range : there) {
+    if (range.first > next) lack.push_back({.first = next, .count = range.first - next});
+    next = range.first + range.count;
   }
   std::vector<Ids> result;
-  auto next = lack.begin();
-  for (const int count : apportioned(static_cast<int>(lack.size()), shares)) {
-    result.push_back(ids_of({next, next + count}));
-    next += count;
+  auto from = lack.begin();
+  for (int count : apportioned(count_of(lack), shares)) {
+    Ids& own = result.emplace_back();
+    while (count > 0) {
+      const int taken = std::min(count, from->count);
+      own.push_back({.first = from->first, .count = taken});
+      *from = {.first = from->first + taken, .count = from->count - taken};
+      count -= taken;
+      if (from->count == 0) ++from;
+    }
   }
   return result;
 }
