@@ -156,6 +156,8 @@ StepParts Engine::step_parts(const data::Dataset& dataset, std::function<bool()>
 
 std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
   Generation& generation = *generation_;
+  // The step that the loss should have ended was complete all the same.
+  if (lost_) return failed(Error{Code::kCancelled, "a peer is lost"}, stop);
   stopwatch_.at_step(step_);
   const Status begun = begin_with_header(stop);
   if (!begun) return failed(begun.error(), stop);

@@ -213,6 +213,29 @@ TEST(KeptSums, OfAllReplicasNeedNoMicroBatchAgain) {
   }
 }
 
+// A new coordinator asks ranks that train, or a join has failed: all of them could go on for ever.
+TEST(KeptSums, OfRanksThatAreAskedEndWithTheStepUnderWay) {
+  for (const int stages : {1, 2}) {
+    const Case one{.stages = stages, .shares = {2, 3}};
+    Group group("mlp", 2 * stages, 1'000'000);
+    Job job(one);
+    ASSERT_EQ(group.start(job.plan(1, one.shares)), "");
+    ASSERT_TRUE(group.reaches(0, 3));
+    for (int rank = 0; rank < 2 * stages; ++rank) {
+      group.engine(rank).mailbox().put(protocol::PeerLost{.reason = "asked", .finish_part = true});
+    }
+    for (int rank = 0; rank < 2 * stages; ++rank) {
+      EXPECT_TRUE(eventually([&] { return !group.inventory(rank).running; })) << rank;
+    }
+    for (Group* each : {&group, &job.group()}) {
+      for (int rank = 0; rank < 2 * stages; ++rank) {
+        each->engine(rank).leave(std::chrono::seconds(1));
+      }
+      each->finish();
+    }
+  }
+}
+
 TEST(KeptSums, AreNotTakenForOthers) {
   const Case one{.shares = {2, 3, 1}, .next_shares = {{3, 3}}};
   Job job(one);
