@@ -250,15 +250,22 @@ Status Engine::begin_with_header(const std::stop_token& stop) {
     WEIR_OK(accept_header(*bytes));
   }
   if (!links.last()) {
-    links.send_header(
-        encode(make_step_header(options_.job_uid, step_, generation.current.plan,
-                                generation.place.replica, generation.current.incarnation)));
+    links.send_header(encode(make_step_header(options_.job_uid, step_, generation.current.plan,
+                                              generation.place.replica, generation.place.stage,
+                                              generation.current.incarnation)));
   }
   return Unit{};
 }
 
 // A header that does not match breaks the generation; it is never reinterpreted.
 Status Engine::accept_header(std::span<const std::byte> bytes) {
+  const Result<const Prepared*> named = plan_named_by(bytes);
+  if (!named) return named.error().with(generation_->headers_from);
+  if (*named != &generation_->current) adopt(Prepared(**named));
+  return Unit{};
+}
+
+Result<const Engine::Prepared*> Engine::plan_named_by(std::span<const std::byte> bytes) const {
   WEIR_TRY(const StepHeader header, decode_step_header(bytes));
   const bool new_epoch = header.epoch != generation_->current.plan.revision;
   const Prepared* const next = new_epoch ? prepared(header.epoch) : &generation_->current;
@@ -266,15 +273,15 @@ Status Engine::accept_header(std::span<const std::byte> bytes) {
     return Error{Code::kConflict,
                  "step header: epoch " + std::to_string(header.epoch) + " was never prepared"};
   }
-  if (new_epoch && !same_generation(generation_->current.plan, next->plan)) {
+  if (new_epoch && !in_band(next->plan, next->incarnation)) {
     return Error{Code::kConflict, "step header: epoch " + std::to_string(header.epoch) +
                                       " belongs to another generation"};
   }
-  const StepHeader expected = make_step_header(options_.job_uid, step_, next->plan,
-                                               generation_->place.replica, next->incarnation);
-  WEIR_OK(check_step_header(header, expected));
-  if (new_epoch) adopt(Prepared(*next));
-  return Unit{};
+  const schedule::RankPlace& place = generation_->place;
+  WEIR_OK(
+      check_step_header(header, make_step_header(options_.job_uid, step_, next->plan, place.replica,
+                                                 place.stage - 1, next->incarnation)));
+  return next;
 }
 
 }  // namespace weir::engine

@@ -139,6 +139,8 @@ class Engine {
   void end_pending(const std::string& reason);
   Status begin_with_header(const std::stop_token& stop);
   Status accept_header(std::span<const std::byte> bytes);
+  // The plan in force or a prepared one; an error without the name of the peer.
+  Result<const Prepared*> plan_named_by(std::span<const std::byte> bytes) const;
   void adopt(const Prepared& prepared);
   void name_model();  // of what is held
   // First stage: the epoch to change to before this step; 0 = none.

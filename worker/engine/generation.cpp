@@ -296,6 +296,12 @@ Status Engine::connect(Generation& generation, const std::stop_token& stop) {
         std::unique_ptr<transport::Communicator> made,
         parts_.connect(wanted, parts_.clock.now() + options_.connect_timeout, source.get_token()));
     links = std::move(made);
+    if (wanted.previous) {
+      const transport::LinkEnd end{.peer_stage = wanted.previous->stage,
+                                   .channel = transport::Channel::kForward,
+                                   .sending = false};
+      generation.headers_from = name_of(*wanted.previous) + ", " + name_of(end);
+    }
   }
   generation.links = std::make_unique<StageLinks>(links.get(), parts_.device, place.stage,
                                                   plan.stage_count(), recording());

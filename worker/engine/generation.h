@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "worker/engine/engine.h"
@@ -21,6 +22,7 @@ struct Engine::Generation {
   stage::Stage* stage = nullptr;
   schedule::LayerRange layers;
   std::unique_ptr<StageLinks> links;
+  std::string headers_from;  // "stage 0 at 10.0.0.7:7071, link 0-1 forward"; "" on the first stage
   AverageBeside beside;
   // The collective of this stage; null with one replica. It works on memory of the stage and of the
   // fields above, so it is destroyed before them.

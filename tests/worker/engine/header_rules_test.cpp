@@ -15,6 +15,7 @@ namespace weir::engine {
 namespace header_rules_test {
 
 using namespace std::chrono_literals;
+using schedule::Codec;
 using testing::HasSubstr;
 using transport::Channel;
 using transport::LinkEnd;
@@ -34,7 +35,8 @@ schedule::Plan plan_of_revision(std::uint32_t revision) {
                    .caps = {2, 1}};
   plan.micro_batches = {2};
   plan.stages = {{0, 0}, {1, 1}};
-  plan.ranks = {{.pod = "w0", .ip = "-", .stage = 0}, {.pod = "w1", .ip = "-", .stage = 1}};
+  plan.ranks = {{.pod = "w0", .ip = "10.0.0.7", .stage = 0, .data_port = 7071},
+                {.pod = "w1", .ip = "-", .stage = 1}};
   return plan;
 }
 
@@ -56,6 +58,11 @@ struct LastStage {
   }
 
   Ending run() {
+    if (!make_stage) {
+      make_stage = [this] {
+        return std::make_unique<test::FakeStage>(*device, journal, false, true);
+      };
+    }
     Parts parts{
         .model = model,
         .device = *device,
@@ -69,14 +76,13 @@ struct LastStage {
           return std::unique_ptr<transport::Communicator>(std::move(made));
         },
         .make_stage = [this](int, int, stage::Initial) -> Result<std::unique_ptr<stage::Stage>> {
-          return std::unique_ptr<stage::Stage>(
-              std::make_unique<test::FakeStage>(*device, journal, false, true));
+          return make_stage();
         }};
     Callbacks callbacks{
         .step_done = [this](const StepRecord& record) { records.push_back(record); },
         .send = [this](const protocol::Message& message) { on_message(message); }};
     engine = std::make_unique<Engine>(options, std::move(parts), std::move(callbacks));
-    engine->mailbox().put(protocol::Prepare{plan_of_revision(1)});
+    engine->mailbox().put(protocol::Prepare{plan});
     engine->mailbox().put(protocol::Commit{.revision = 1});
     return engine->run({});
   }
@@ -102,6 +108,8 @@ struct LastStage {
   test::NoData dataset;
   std::shared_ptr<test::Journal> journal = std::make_shared<test::Journal>();
   Options options;
+  schedule::Plan plan = plan_of_revision(1);
+  std::function<std::unique_ptr<stage::Stage>()> make_stage;  // null: a FakeStage
   std::unique_ptr<Engine> engine;
   std::function<void(Mailbox&)> after_start;
   std::function<void()> after_reject;
@@ -118,18 +126,24 @@ std::string header_text(const StepHeader& header) {
 }
 
 StepHeader header_of(std::int64_t step, std::uint32_t revision) {
-  return make_step_header("job", step, plan_of_revision(revision), 0, 0);
+  return make_step_header("job", step, plan_of_revision(revision), 0, 0, 0);
 }
 
+// Before the errors of its headers.
+const std::string kFromStageZero = "stage 0 at 10.0.0.7:7071, link 0-1 forward: ";
+
 // Stage 0 sends these headers, one per step, with activations between them; then it closes.
-std::function<void(test::ScriptedCommunicator&)> stage_zero(std::vector<std::string> headers) {
-  return [headers = std::move(headers), next = std::size_t{0},
+std::function<void(test::ScriptedCommunicator&)> stage_zero(
+    std::vector<std::string> headers,
+    std::int64_t activation_bytes = test::FakeStage::kTensorBytes) {
+  return [headers = std::move(headers), activation = std::string(activation_bytes, 'x'),
+          next = std::size_t{0},
           acknowledged = std::size_t{0}](test::ScriptedCommunicator& peers) mutable {
     for (; acknowledged < peers.sent.size(); ++acknowledged) peers.acknowledge(kGradientOut);
     if (peers.posted.empty()) {
       peers.fail("stage 0 has closed");
     } else if (peers.posted.front().second.size() != kStepHeaderBytes) {
-      peers.deliver(kActivationIn);
+      peers.deliver(kActivationIn, activation);
     } else if (next < headers.size()) {
       peers.deliver(kActivationIn, headers[next++]);
     }
@@ -157,16 +171,36 @@ TEST(StepHeaderRules, BreakTheGenerationForAnythingThatDoesNotFit) {
   batches.micro_batches = 9;
   std::string broken = header_text(header_of(0, 1));
   broken[30] = static_cast<char>(broken[30] ^ 1);
+  StepHeader samples = header_of(0, 1);
+  samples.micro_batch_size = 5;
+  StepHeader groups = header_of(0, 1);
+  groups.k = 2;
+  StepHeader forward = header_of(0, 1);
+  forward.forward = Codec::kInt8;
+  StepHeader backward = header_of(0, 1);
+  backward.backward = Codec::kInt6;
+  StepHeader later = header_of(0, 1);
+  later.backward = static_cast<Codec>(7);
+  std::string strange = header_text(header_of(0, 1));
+  strange[0] = 'X';
+  const auto text = [](std::uint32_t number) { return std::to_string(number); };
   struct Case {
     std::string header, reason;
   };
   const std::vector<Case> cases = {
-      {header_text(header_of(0, 7)), "epoch 7 was never prepared"},
-      {header_text(header_of(5, 1)), "step is 5, expected 0"},
-      {header_text(other_job), "job is"},
-      {header_text(incarnation), "incarnation is 3"},
-      {header_text(batches), "micro-batches is 9"},
-      {broken, "checksum"},
+      {header_text(header_of(0, 7)), "step header: epoch 7 was never prepared"},
+      {header_text(header_of(5, 1)), "step header: step is 5, expected 0"},
+      {header_text(other_job),
+       "step header: job is " + text(other_job.job) + ", expected " + text(header_of(0, 1).job)},
+      {header_text(incarnation), "step header: incarnation is 3, expected 0"},
+      {header_text(batches), "step header: micro-batches is 9, expected 2"},
+      {header_text(samples), "step header: micro-batch size is 5, expected 1"},
+      {header_text(groups), "step header: k is 2, expected 1"},
+      {header_text(forward), "step header: forward codec is Int8, expected Raw"},
+      {header_text(backward), "step header: backward codec is Int6, expected Raw"},
+      {header_text(later), "step header has a codec that is not known to this worker, number 7"},
+      {broken, "step header has a wrong checksum"},
+      {strange, "step header has a wrong magic number"},
   };
   for (const Case& one : cases) {
     LastStage rank;
@@ -176,8 +210,61 @@ TEST(StepHeaderRules, BreakTheGenerationForAnythingThatDoesNotFit) {
 
     EXPECT_EQ(ending.exit, Exit::kPeerLost) << one.reason;
     ASSERT_EQ(rank.lost.size(), 1U) << one.reason;
-    EXPECT_THAT(rank.lost[0], HasSubstr(one.reason));
+    EXPECT_EQ(rank.lost[0], kFromStageZero + one.reason);
     EXPECT_TRUE(rank.records.empty());
+  }
+}
+
+TEST(StepHeaderRules, RefuseAPreparedPlanOfAnotherGeneration) {
+  LastStage rank;
+  schedule::Plan other = plan_of_revision(2);
+  other.trigger = schedule::Trigger::kRestart;
+  other.state = schedule::StateMove::kCheckpoint;
+  rank.after_start = [&](Mailbox& mailbox) { mailbox.put(protocol::Prepare{other}); };
+  rank.on_wait = stage_zero({header_text(header_of(0, 2))});
+
+  EXPECT_EQ(rank.run().exit, Exit::kPeerLost);
+
+  EXPECT_THAT(rank.answers, testing::Contains("READY 2"));
+  EXPECT_EQ(rank.lost.at(0), kFromStageZero + "step header: epoch 2 belongs to another generation");
+}
+
+// 33 numbers have 66 bytes in BF16 and in Int8, so the sizes of messages do not tell these apart.
+TEST(StepHeaderRules, TellCodecsApartWhoseMessagesHaveEqualSizes) {
+  constexpr std::int64_t kNumbers = 33;
+  ASSERT_EQ(schedule::encoded_bytes(Codec::kBf16, kNumbers, 4),
+            schedule::encoded_bytes(Codec::kInt8, kNumbers, 4));
+  struct Narrow : test::FakeStage {
+    using FakeStage::FakeStage;
+    std::int64_t input_bytes(int samples) const override { return samples * kNumbers * 4; }
+    Result<device::Buffer> backward(int micro_batch, const device::Buffer& gradient) override {
+      WEIR_OK(FakeStage::backward(micro_batch, gradient));
+      return device().allocate(kNumbers * 4);
+    }
+  };
+  for (const Codec of_peer : {Codec::kBf16, Codec::kInt8}) {
+    LastStage rank;
+    rank.options.total_steps = 1;
+    rank.make_stage = [&] {
+      return std::make_unique<Narrow>(*rank.device, rank.journal, false, true);
+    };
+    schedule::Plan plan = plan_of_revision(1);
+    plan.codecs = {.forward = {of_peer}, .backward = {Codec::kRaw}};
+    const std::string header = header_text(make_step_header("job", 0, plan, 0, 0, 0));
+    plan.codecs.forward = {Codec::kBf16};
+    rank.plan = plan;
+    rank.on_wait = stage_zero({header}, schedule::encoded_bytes(of_peer, kNumbers, 4));
+
+    const Ending ending = rank.run();
+
+    if (of_peer == Codec::kBf16) {
+      EXPECT_EQ(ending.exit, Exit::kFinished);
+      continue;
+    }
+    EXPECT_EQ(ending.exit, Exit::kPeerLost);
+    EXPECT_TRUE(rank.records.empty());
+    EXPECT_EQ(rank.lost.at(0),
+              kFromStageZero + "step header: forward codec is Int8, expected BF16");
   }
 }
 

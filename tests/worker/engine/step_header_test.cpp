@@ -19,7 +19,9 @@ StepHeader example() {
           .incarnation = 2,
           .micro_batches = 32,
           .micro_batch_size = 8,
-          .k = 4};
+          .k = 4,
+          .forward = schedule::Codec::kInt8,
+          .backward = schedule::Codec::kInt6};
 }
 
 TEST(StepHeader, IsWhatWasEncoded) {
@@ -41,7 +43,8 @@ TEST(StepHeader, LiesLittleEndianInTheDocumentedOrder) {
             "0200"
             "2000"
             "0800"
-            "0400");
+            "04"
+            "32");
 }
 
 TEST(StepHeader, OfAnotherSizeIsRefused) {
@@ -76,6 +79,8 @@ TEST(StepHeader, NamesTheFieldThatDiffers) {
       {"micro-batches", [](StepHeader& h) { ++h.micro_batches; }},
       {"micro-batch size", [](StepHeader& h) { ++h.micro_batch_size; }},
       {"k", [](StepHeader& h) { ++h.k; }},
+      {"forward codec", [](StepHeader& h) { h.forward = schedule::Codec::kRaw; }},
+      {"backward codec", [](StepHeader& h) { h.backward = schedule::Codec::kBf16; }},
   };
   for (const Case& one : cases) {
     StepHeader header = example();
@@ -91,16 +96,49 @@ TEST(StepHeader, NamesTheFieldThatDiffers) {
   EXPECT_TRUE(check_step_header(example(), example()));
 }
 
-TEST(StepHeader, LeavesToThePlanWhatDoesNotFitIntoSixteenBits) {
+TEST(StepHeader, WithACodecOfALaterReleaseIsRefused) {
+  StepHeader header = example();
+  header.backward = static_cast<schedule::Codec>(9);
+
+  const auto decoded = decode_step_header(encode(header));
+
+  ASSERT_FALSE(decoded);
+  EXPECT_EQ(decoded.error().message,
+            "step header has a codec that is not known to this worker, number 9");
+}
+
+TEST(StepHeader, OfRawBoundariesIsThatOfAReleaseWithoutCodecs) {
+  StepHeader header = example();
+  header.forward = header.backward = schedule::Codec::kRaw;
+
+  const StepHeaderBytes bytes = encode(header);
+
+  EXPECT_EQ(to_hex({reinterpret_cast<const char*>(bytes.data()) + 26, 2}), "0400") << "a 16 bit k";
+}
+
+TEST(StepHeader, HasTheCodecsOfItsBoundary) {
+  schedule::Plan plan;
+  plan.micro_batches = {4};
+  plan.codecs = {.forward = {schedule::Codec::kRaw, schedule::Codec::kInt8},
+                 .backward = {schedule::Codec::kInt6, schedule::Codec::kBf16}};
+
+  const StepHeader header = make_step_header("uid", 5, plan, 0, 1, 1);
+
+  EXPECT_EQ(header.forward, schedule::Codec::kInt8);
+  EXPECT_EQ(header.backward, schedule::Codec::kBf16);
+}
+
+TEST(StepHeader, LeavesToThePlanWhatDoesNotFit) {
   schedule::Plan plan;
   plan.revision = 3;
   plan.micro_batches = {70000};
-  plan.schedule = {.k = 2, .micro_batch_size = 4, .caps = {1}};
+  plan.schedule = {.k = 300, .micro_batch_size = 4, .caps = {1}};
 
-  const StepHeader header = make_step_header("uid", 5, plan, 0, 1);
+  const StepHeader header = make_step_header("uid", 5, plan, 0, 0, 1);
 
   EXPECT_EQ(header.micro_batches, 0);
-  EXPECT_EQ(header.k, 2);
+  EXPECT_EQ(header.k, 0);
+  EXPECT_EQ(header.micro_batch_size, 4);
   EXPECT_TRUE(check_step_header(header, header));
 }
 
