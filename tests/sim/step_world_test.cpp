@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// The model of steps against the simulator of schedules, where both claim the same, and its books.
+#include "tests/sim/step_world.h"
+
+#include <cmath>
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include "worker/base/units.h"
+#include "worker/schedule/simulator.h"
+
+namespace weir::sim {
+namespace step_world_test {
+
+schedule::Plan plan_of(int stages, int replicas, int micro_batches, int k) {
+  schedule::Plan plan;
+  plan.revision = 1;
+  plan.schedule = {.k = k, .caps = schedule::kfkb_caps(stages, micro_batches, k)};
+  plan.schedule.dispatch =
+      schedule::dispatch_in_force(plan.schedule.caps, schedule::Dispatch::kHint);
+  for (int s = 0; s < stages; ++s) plan.stages.push_back({s, s});
+  for (int r = 0; r < replicas; ++r) {
+    plan.micro_batches.push_back(micro_batches);
+    for (int s = 0; s < stages; ++s) plan.ranks.push_back({.replica = r, .stage = s});
+  }
+  return plan;
+}
+
+// Without chance, latency and update.
+StepShape shape_of(const schedule::Plan& plan) {
+  StepShape shape{.jitter = 0, .latency = 0, .optimizer = 0, .save_every = 1000};
+  for (const auto& rank : plan.ranks) {
+    shape.forward.push_back(0.02);
+    shape.backward.push_back(0.04);
+    if (rank.stage + 1 == plan.stage_count()) continue;
+    for (auto& links : shape.links) links.push_back(0.004);
+  }
+  for (int s = 0; s < plan.stage_count(); ++s) shape.sums.push_back(0);
+  return shape;
+}
+
+double step_of(StepWorld& world) {
+  const double begin = world.time();
+  world.step();
+  return world.time() - begin;
+}
+
+double simulated(const schedule::Plan& plan, const StepShape& shape) {
+  schedule::PipelineModel model;
+  for (int s = 0; s < plan.stage_count(); ++s) {
+    const auto i = static_cast<std::size_t>(s);
+    model.stages.push_back({from_seconds(shape.forward[i]), from_seconds(shape.backward[i])});
+    if (s + 1 == plan.stage_count()) continue;
+    model.forward.push_back({from_seconds(shape.links[0][i]), {}, {}});
+    model.backward.push_back({from_seconds(shape.links[1][i]), {}, {}});
+  }
+  return to_seconds(schedule::simulate(plan.schedule, plan.micro_batches[0], model)->step);
+}
+
+TEST(StepWorld, AgreesWithTheSimulatorOfSchedules) {
+  constexpr double kCredits = 0.03;  // which the simulator does not have
+  for (const int k : {1, 2, 4}) {
+    for (int stages = 2; stages <= 8; ++stages) {
+      const schedule::Plan plan = plan_of(stages, 1, 16, k);
+      for (const double slow : {0.004, 0.02, 0.05, 0.1}) {
+        for (const bool forward : {true, false}) {
+          StepShape shape = shape_of(plan);
+          shape.links[forward ? 0 : 1][0] = slow;
+          StepWorld world(plan, shape, 1);
+          const double own = step_of(world), other = simulated(plan, shape);
+          EXPECT_NEAR(own / other, 1, slow < 0.1 ? 0.004 : kCredits)
+              << "k " << k << ", " << stages << " stages, link at " << slow;
+        }
+      }
+    }
+  }
+}
+
+TEST(StepWorld, BooksAllTimeOfEachRank) {
+  const schedule::Plan plan = plan_of(4, 2, 8, 1);
+  StepShape shape = shape_of(plan);
+  shape.jitter = 0.05;
+  shape.latency = 1e-4;
+  shape.optimizer = shape.save = 0.01;
+  shape.save_every = 3;
+  shape.sums.assign(4, 0.05);
+  StepWorld world(plan, shape, 7);
+  world.plant({.kind = FaultKind::kPauses, .replica = 1, .stage = 2, .size = 0.1, .every = 0.5});
+  world.plant({.kind = FaultKind::kCredits, .stage = 1, .size = 1});
+  world.plant({.kind = FaultKind::kData, .stage = 3, .size = 0.01});
+  int saved = 0;
+  for (int i = 0; i < 10; ++i) {
+    for (const auto& status : world.step()) {
+      const auto& parts = status.parts->seconds;
+      EXPECT_NEAR(std::accumulate(parts.begin(), parts.end(), 0.0), status.step_seconds, 1e-9);
+      saved += status.parts->of(protocol::StepPart::kSave) > 0 ? 1 : 0;
+      const bool late = status.stage == 3 && status.replica == 0;
+      EXPECT_GE(status.parts->of(protocol::StepPart::kData), late ? 8 * 0.01 : 0);
+    }
+  }
+  EXPECT_EQ(saved, 3 * 8);
+}
+
+TEST(StepWorld, MeetsTheSameChanceWithAndWithoutAFault) {
+  const schedule::Plan plan = plan_of(3, 1, 8, 1);
+  StepShape shape = shape_of(plan);
+  shape.jitter = 0.05;
+  StepWorld usual(plan, shape, 7), faulty(plan, shape, 7);
+  faulty.plant({.kind = FaultKind::kDevice, .stage = 1, .size = 1});
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(step_of(usual), step_of(faulty)) << "a factor of 1";
+  faulty.plant({.kind = FaultKind::kForwardLink, .stage = 1, .size = 20});
+  EXPECT_LT(step_of(usual), step_of(faulty));
+}
+
+}  // namespace step_world_test
+}  // namespace weir::sim
