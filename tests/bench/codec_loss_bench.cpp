@@ -2,7 +2,8 @@
 // Losses of training whose tensors between stages have fewer bits, beside those of raw ones: four
 // workers, all boundaries in both directions in every step, equal data and seeds. The last tenth of
 // the text is for validation, which is always raw.
-//   codec_loss_bench --data=FILE [--model=NAME] [--steps=N] [--seeds=N] [--precision=fp32|bf16]
+//   codec_loss_bench --data=FILE [--model=NAME] [--steps=N] [--seeds=N] [--first-seed=N]
+//     [--precision=fp32|bf16] [--codecs=BF16,Int8,Int6]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -24,7 +25,8 @@ constexpr int kStages = 4, kMicroBatches = 4, kSamples = 2;  // a batch of 8
 
 struct Given {
   std::string model = "gpt-tiny", data, precision = "fp32";
-  int steps = 300, seeds = 3;
+  std::string codecs = "BF16,Int8,Int6";  // that are compared with Raw
+  int steps = 300, seeds = 3, first_seed = 1;
 };
 
 struct Losses {
@@ -81,10 +83,12 @@ int run(const Given& given) {
   const std::string training = folder.file("training.txt", text.substr(0, end));
   const std::string held_out = folder.file("held_out.txt", text.substr(end));
   std::map<schedule::Codec, double> sums;
-  for (int seed = 1; seed <= given.seeds; ++seed) {
+  for (int seed = given.first_seed; seed < given.first_seed + given.seeds; ++seed) {
     Losses raw;
     for (const schedule::Codec codec : schedule::kCodecs) {
       if (codec == schedule::Codec::kBf16 && given.precision == "bf16") continue;
+      const bool wanted = given.codecs.find(name(codec)) != std::string::npos;
+      if (codec != schedule::Codec::kRaw && !wanted) continue;
       const auto losses = train(given, codec, seed, training, held_out);
       if (!losses) return kFail;
       if (codec == schedule::Codec::kRaw) raw = *losses;
@@ -117,6 +121,10 @@ int main(int argc, char** argv) {
       given.data = value;
     } else if (key == "--precision") {
       given.precision = value;
+    } else if (key == "--codecs") {
+      given.codecs = value;
+    } else if (key == "--first-seed" && std::atoi(value.c_str()) > 0) {
+      given.first_seed = std::atoi(value.c_str());
     } else if (key == "--steps" && std::atoi(value.c_str()) > 0) {
       given.steps = std::atoi(value.c_str());
     } else if (key == "--seeds" && std::atoi(value.c_str()) > 0) {
@@ -124,7 +132,7 @@ int main(int argc, char** argv) {
     } else {
       std::fprintf(stderr,
                    "codec_loss_bench --data=FILE [--model=NAME] [--steps=N] [--seeds=N]\n"
-                   "  [--precision=fp32|bf16]\n");
+                   "  [--first-seed=N] [--precision=fp32|bf16] [--codecs=BF16,Int8,Int6]\n");
       return weir::bench::kWrongUse;
     }
   }
