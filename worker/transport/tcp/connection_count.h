@@ -2,9 +2,9 @@
 // How many connections share the messages of a link. Clouds cap a single flow far below the port,
 // so more of them carry more; but where others use the same port, more connections only take their
 // share. So the number is doubled only where that carries more and a small message on a spare
-// connection does not wait: then the limit was the flow's own. Pure; one per sending link, under
-// its mutex. Source: shares and round trips measured on limited ports, worker/transport/README.md
-// "Several connections".
+// connection does not wait in the queue of the data: then the limit was the flow's own. Pure; one
+// per sending link, under its mutex. Source: shares and round trips measured on limited ports,
+// worker/transport/README.md "Several connections".
 #pragma once
 
 #include <array>
@@ -36,8 +36,11 @@ class ConnectionCount {
   bool on_trial() const { return trial_.has_value(); }
   // The oldest message that started and has not arrived is there.
   void arrived(const Arrival& arrival, Time now);
-  // A small message came back; beside data: on the spare connection.
-  void round_trip(std::chrono::nanoseconds time, bool beside_data);
+  // A small message came back that was sent while no data were on their way.
+  void idle_round_trip(std::chrono::nanoseconds time);
+  // The same on the spare connection beside data; `data`: the kernel's time for those at that
+  // moment, 0 = unknown.
+  void round_trip_beside(std::chrono::nanoseconds time, std::chrono::nanoseconds data);
 
   const ConnectionProbes& probes() const { return probes_; }
   // Bytes per second with the number before and with the present one; set by a trial that has
@@ -59,7 +62,9 @@ class ConnectionCount {
     int candidate = 1;
     int started = 0, arrived = 0;
     std::vector<double> rates[2];  // of the present number and of the candidate
-    std::vector<double> waits;     // round trips beside data, seconds
+    // Round trips beside data of the present number, seconds: of small messages, and of the data.
+    // With the candidate's number the link may fill the port itself.
+    std::vector<double> waits, data_waits;
   };
 
   bool due(Time now) const;

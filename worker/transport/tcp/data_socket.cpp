@@ -112,6 +112,11 @@ std::optional<std::chrono::nanoseconds> round_trip_of(int descriptor) {
   return std::chrono::microseconds(std::min(info->least_round_trip, info->first.tcpi_rtt));
 }
 
+std::chrono::nanoseconds present_round_trip_of(int descriptor) {
+  const auto info = info_of(descriptor);
+  return std::chrono::microseconds(info ? info->first.tcpi_rtt : 0);
+}
+
 void DataSocket::shut() {
   ::shutdown(descriptor_, SHUT_RDWR);
 }

@@ -22,6 +22,8 @@ void set_receive_buffer(int descriptor, int bytes);
 int segment_of(int descriptor);  // bytes of payload in the largest packet; 0 = unknown
 // The shortest of the last minutes, by the kernel; nothing where it does not tell.
 std::optional<std::chrono::nanoseconds> round_trip_of(int descriptor);
+// That of now, with the queue in which what the socket sends waits; 0 = unknown.
+std::chrono::nanoseconds present_round_trip_of(int descriptor);
 
 class DataSocket {
  public:

@@ -68,7 +68,7 @@ void OutgoingLink::start(Callbacks callbacks) {
   }
   // The kernel's, of the handshake: a link that is always busy has none without data.
   if (const auto first = round_trip_of(connections_.back()->socket().descriptor())) {
-    connection_count_.round_trip(*first, false);
+    connection_count_.idle_round_trip(*first);
     first_round_trip_ = to_seconds(*first);
   }
   ping(true);
@@ -199,7 +199,12 @@ void OutgoingLink::spare_ponged() {
   const auto took = steady_clock::now() - *std::exchange(spare_ping_, std::nullopt);
   // One during which the link became busy or idle tells neither.
   if (spare_beside_data_ != in_flight_.empty()) {
-    connection_count_.round_trip(took, spare_beside_data_);
+    if (spare_beside_data_) {
+      connection_count_.round_trip_beside(took,
+                                          present_round_trip_of(main().socket().descriptor()));
+    } else {
+      connection_count_.idle_round_trip(took);
+    }
   }
 }
 

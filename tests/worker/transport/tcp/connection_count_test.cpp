@@ -24,6 +24,9 @@ struct World {
   std::function<double(int)> rate;  // bytes per second of n connections
   double wait = 60e-6;              // round trip of a ping beside data
   double idle = 60e-6;
+  double data = 8e-3;  // round trip of the data: in the queue of their own flow, or with the ping
+  // Connections that fill the port by themselves: then pings wait where the data do.
+  int fill = 1000;
   double share = 0.8;   // of the time in which the link is busy
   double noise = 0.05;  // of a message's time
   std::size_t bytes = kMessage;
@@ -35,10 +38,12 @@ class ConnectionCountTest : public ::testing::TestWithParam<int> {
   void send(const World& world, int messages) {
     for (int i = 0; i < messages; ++i) {
       const int connections = count_.of_next(world.bytes, now_).value();
-      count_.round_trip(from_seconds(world.idle * (1 + random_.uniform())), false);
+      count_.idle_round_trip(from_seconds(world.idle * (1 + random_.uniform())));
       const double took = static_cast<double>(world.bytes) / world.rate(connections) *
                           (1 + world.noise * (2 * random_.uniform() - 1));
-      count_.round_trip(from_seconds(world.wait * (1 + random_.uniform())), true);
+      const double wait = connections < world.fill ? world.wait : world.data;
+      count_.round_trip_beside(from_seconds(wait * (1 + random_.uniform())),
+                               from_seconds(world.data * (1 + random_.uniform())));
       now_ += from_seconds(took / world.share);
       count_.arrived({static_cast<std::int64_t>(world.bytes), from_seconds(took)}, now_);
       most_ = std::max(most_, connections);
@@ -81,6 +86,31 @@ TEST_P(ConnectionCountTest, StaysAtOneOnAPortThatOthersUse) {
   send(world, 1000);
   EXPECT_EQ(count_.in_use(), 1);
   EXPECT_GE(count_.probes().shared, 1);
+}
+
+// Nobody has ever seen the round trip of the empty path, so the usual one tells nothing.
+TEST_P(ConnectionCountTest, StaysAtOneOnAPortThatOthersHaveFilledFromTheBeginning) {
+  World world{.rate = [](int n) { return 1e9 * n / (n + 1.0); }};
+  world.wait = world.idle = 7e-3;
+  world.data = 8e-3;
+  send(world, 1000);
+  EXPECT_EQ(count_.in_use(), 1);
+  EXPECT_GE(count_.probes().shared, 1);
+}
+
+TEST_P(ConnectionCountTest, FillsThePortThoughPingsWaitWhereItIsFull) {
+  World world = capped(0.6e9, 2.4e9);
+  world.fill = 4;
+  send(world, 8 + 5 * 24);
+  EXPECT_EQ(count_.in_use(), 4);
+}
+
+// As a limit that drops what is too much: the data wait no longer than a ping does.
+TEST_P(ConnectionCountTest, FindsTheNumberWhereACapHasNoQueue) {
+  World world = capped(0.6e9, 2.4e9);
+  world.data = world.wait = world.idle = 150e-6;
+  send(world, 8 + 5 * 24);
+  EXPECT_EQ(count_.in_use(), 4);
 }
 
 TEST_P(ConnectionCountTest, GoesBackWhereFewerCarryAsMuch) {
@@ -136,8 +166,8 @@ TEST_P(ConnectionCountTest, MessagesOfATrialAreNotTimedTogetherWithAnotherNumber
     if (next && on_their_way.size() < 3) continue;
     const double took = static_cast<double>(kMessage) / world.rate(on_their_way.front());
     now_ += from_seconds(took);
-    count_.round_trip(60us, false);
-    count_.round_trip(60us, true);
+    count_.idle_round_trip(60us);
+    count_.round_trip_beside(60us, 8ms);
     count_.arrived({kMessage, from_seconds(took)}, now_);
     on_their_way.pop_front();
   }
