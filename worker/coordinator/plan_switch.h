@@ -106,7 +106,7 @@ class PlanSwitch {
     std::int64_t repeated_steps = 0;
     std::int64_t compressed_steps = 0;  // of the checkpoint that is loaded
     // Time of the next request for what ranks hold, and the end of the wait for it.
-    std::optional<SteadyTime> ask_at = {}, asks_until = {};
+    std::optional<SteadyTime> ask_at = {}, asks_until = {}, asks_longer_until = {};
     std::set<int> waiting;               // workers that have not answered
     std::optional<SteadyTime> deadline;  // of the phase
     SteadyTime not_before{};             // start of a delayed rejoin
@@ -137,6 +137,10 @@ class PlanSwitch {
   bool can_keep(const Members& members) const;
   // recover.cpp, after a failure: true while members have yet to tell what they hold.
   bool awaits_inventories(const Members& members, SteadyTime now, Effects& effects);
+  // True while it goes on to ask, because what the others hold lies more than a step behind one of
+  // the missing members.
+  bool asks_longer(const std::vector<int>& missing, const Members& members, SteadyTime now,
+                   Effects& effects);
   // True if ranks have trained with the plan of the attempt, though this coordinator is new: what
   // the plan says of the state was done then.
   bool runs_already(const Members& members) const;

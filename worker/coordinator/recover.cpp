@@ -16,6 +16,7 @@ namespace {
 
 constexpr auto kAskAgain = std::chrono::seconds(1);
 constexpr double kStepsToTell = 2, kMostSeconds = 1e7;  // a rank tells between two ops
+constexpr std::int64_t kStepsSoonRepeated = 1;          // sooner than a silent rank is waited for
 
 // Long enough for the steps that were done before the failure.
 std::chrono::nanoseconds time_to_tell(const Members& members, std::chrono::nanoseconds least) {
@@ -60,9 +61,31 @@ void PlanSwitch::note_told(const Members& members, bool idle_too) {
   }
 }
 
+bool PlanSwitch::asks_longer(const std::vector<int>& missing, const Members& members,
+                             SteadyTime now, Effects& effects) {
+  const int layer_count = attempt_->plan.stages.back().last + 1;
+  const auto point = recovery_point(inventories(members), layer_count);
+  const std::int64_t start = std::max(point ? point->step : 0, checkpoint_step_);
+  const bool repeats = std::ranges::any_of(missing, [&](int index) {
+    const MemberState& state = *members.find(index);
+    return state.revision != 0 && state.step > start + kStepsSoonRepeated;
+  });
+  if (!repeats) return false;
+  Attempt& attempt = *attempt_;
+  if (!attempt.asks_longer_until) {
+    attempt.asks_longer_until = now + progress_deadline_;
+    const auto text = [](int index) { return std::to_string(index); };
+    effects.notes.push_back("the start waits for worker " + joined(missing, ", ", text) +
+                            " to tell what it holds: without it, steps after step " +
+                            std::to_string(start) + " would be done again");
+  }
+  return now < *attempt.asks_longer_until;
+}
+
 // A rank tells by itself when it has dropped its step, or by its HELLO. One that trains although
 // the generation is over, for a coordinator that has died, drops its step when it is asked. A rank
-// that does not answer, as it would not answer PREPARE, counts as one that holds nothing.
+// that does not answer, as it would not answer PREPARE, counts as one that holds nothing. But where
+// a start without it would repeat what it has done, it gets as long as a rank may need for a step.
 bool PlanSwitch::awaits_inventories(const Members& members, SteadyTime now, Effects& effects) {
   if (!recovers()) return false;
   std::vector<int> missing;
@@ -75,7 +98,7 @@ bool PlanSwitch::awaits_inventories(const Members& members, SteadyTime now, Effe
     attempt.asks_until = now + time_to_tell(members, time_to_answer(members));
     attempt.ask_at = now + (base_ ? kAskAgain : kAskAgain.zero());
   }
-  if (now >= *attempt.asks_until) return false;
+  if (now >= *attempt.asks_until && !asks_longer(missing, members, now, effects)) return false;
   if (now < *attempt.ask_at) return true;
   attempt.ask_at = now + kAskAgain;
   for (const int index : missing) {
