@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// A wire between two ranks that a test can cut or freeze: accepts on a port of its own and forwards
-// to a target port on loopback.
+// A wire between two ranks that a test can cut, freeze or damage: accepts on a port of its own and
+// forwards to a target port on loopback.
 #pragma once
 
 #include <arpa/inet.h>
 #include <array>
 #include <atomic>
 #include <fcntl.h>
+#include <functional>
 #include <netinet/in.h>
 #include <poll.h>
+#include <span>
 #include <sys/socket.h>
 #include <thread>
 #include <unistd.h>
@@ -47,7 +49,9 @@ inline std::pair<int, int> listen_anywhere() {
 
 class Relay {
  public:
-  explicit Relay(int target_port) : target_port_(target_port) {
+  using Damage = std::function<void(std::span<char> bytes)>;  // of what passes; by its thread
+  explicit Relay(int target_port, Damage damage = nullptr)
+      : target_port_(target_port), damage_(std::move(damage)) {
     std::tie(listener_, port_) = listen_anywhere();
     thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
   }
@@ -107,6 +111,7 @@ class Relay {
       if (count == 0 || errno != EAGAIN) drop(from);
       return;
     }
+    if (damage_) damage_(std::span(buffer).first(static_cast<std::size_t>(count)));
     for (ssize_t sent = 0; sent < count;) {
       const ssize_t part =
           ::send(to, buffer.data() + sent, static_cast<std::size_t>(count - sent), MSG_NOSIGNAL);
@@ -130,6 +135,7 @@ class Relay {
   }
 
   const int target_port_;
+  const Damage damage_;
   int listener_ = -1;
   int port_ = 0;
   std::vector<std::pair<int, int>> pairs_;

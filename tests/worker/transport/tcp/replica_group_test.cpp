@@ -5,35 +5,48 @@
 
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <future>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/worker/transport/tcp/relay.h"
 #include "tests/worker/transport/tcp/rig.h"
 #include "worker/base/random.h"
+#include "worker/transport/tcp/replica_group_peer.h"
 
 namespace weir::transport {
 namespace replica_group_test {
 
 using namespace std::chrono_literals;
 using test::soon;
+using testing::EndsWith;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 struct Replicas {
   std::vector<std::unique_ptr<TcpTransport>> transports;
+  std::vector<int> ports;  // at which each of them is reached
   std::vector<std::unique_ptr<Collective>> members;
 
+  // By a port of its own to that of a replica.
+  using Wire = std::function<int(int port)>;
   // encodings: of the first replicas; of the others kAuto.
-  explicit Replicas(int count, const std::vector<tcp::SumEncoding>& encodings = {}) {
+  explicit Replicas(
+      int count, const std::vector<tcp::SumEncoding>& encodings = {},
+      const Wire& wire = [](int port) { return port; }) {
     for (std::size_t r = 0; r < static_cast<std::size_t>(count); ++r) {
       const auto encoding = r < encodings.size() ? encodings[r] : tcp::SumEncoding::kAuto;
       transports.push_back(test::make_transport({.sum_encoding = encoding}));
     }
+    for (const auto& one : transports) ports.push_back(wire(one->data_port()));
     std::vector<std::future<Result<std::unique_ptr<Collective>>>> connecting;
     for (int r = 0; r < count; ++r) {
       connecting.push_back(std::async(std::launch::async, [this, r] {
@@ -56,7 +69,8 @@ struct Replicas {
                                   .stage = 3};
     for (int r = 0; r < static_cast<int>(transports.size()); ++r) {
       if (r == replica) continue;
-      result.others.push_back({.replica = r, .ip = "127.0.0.1", .data_port = at(r).data_port()});
+      result.others.push_back(
+          {.replica = r, .ip = "127.0.0.1", .data_port = ports[static_cast<std::size_t>(r)]});
     }
     return result;
   }
@@ -442,6 +456,42 @@ TEST(ReplicaGroup, RefusesMembersThatMeanAnotherStepOrSize) {
     }
     EXPECT_GE(conflicts, 1);  // the other one may see the end of the connection first
   }
+}
+
+// A byte that tells the width of a block is at most 8.
+TEST(ReplicaGroup, NamesTheReplicaWhosePackedSumsAreDamaged) {
+  const auto damage = [](std::span<char> bytes) {
+    const auto header =
+        tcp::encode_replica_group_frame({.phase = tcp::ReplicaGroupPhase::kPackedContribution});
+    constexpr std::size_t kSame = 6;  // magic, version and phase
+    const std::string_view text(bytes.data(), bytes.size());
+    const std::string_view begin(reinterpret_cast<const char*>(header.data()), kSame);
+    const std::size_t at = text.find(begin);
+    if (at != text.npos && at + header.size() < bytes.size()) bytes[at + header.size()] = 9;
+  };
+  Part first(1000, 0), second(1000, 1);
+  const std::vector packed(2, tcp::SumEncoding::kPacked);
+  std::vector<std::unique_ptr<test::Relay>> wires;
+  Replicas replicas(2, packed, [&](int port) {
+    return wires.emplace_back(std::make_unique<test::Relay>(port, damage))->port();
+  });
+  for (int r = 0; r < 2; ++r) {
+    AllReduce operation = (r == 0 ? first : second).operation(1, all(2));
+    operation.exact_sums = true;
+    replicas[r].all_reduce(std::move(operation));
+  }
+  int named = 0;
+  for (int r = 0; r < 2; ++r) {
+    const Result<bool> done = replicas[r].wait(soon(), {});
+    ASSERT_FALSE(done);
+    const std::string& reason = done.error().message;
+    if (reason.find("packed sums") == reason.npos) continue;  // it saw the other one's end first
+    ++named;
+    EXPECT_EQ(done.error().code, Code::kInvalid);
+    EXPECT_THAT(reason, StartsWith("replica " + std::to_string(1 - r)));
+    EXPECT_THAT(reason, EndsWith(": packed sums: the length of a block is impossible"));
+  }
+  EXPECT_GE(named, 1);
 }
 
 TEST(ReplicaGroup, NamesTheReplicaThatDoesNotCome) {
