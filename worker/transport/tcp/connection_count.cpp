@@ -23,10 +23,11 @@ constexpr int kGroup = 3;               // messages with the same number
 constexpr std::size_t kLeastRates = 4;  // timed messages on each side
 constexpr double kGain = 1.15;          // of twice as many connections
 constexpr double kEqual = 0.97;         // of half as many
-// A round trip above kWaits times the usual one and kWaitsMore waited in a queue that others fill,
-// too. Measured on a port of 80 Mbit/s, usual 0.1 ms: 0.05 to 0.07 ms beside a flow that was capped
-// alone, 1.6 to 4.8 ms in one queue with four flows of others.
-constexpr double kWaits = 1.5, kWaitsMore = 300e-6;
+// A round trip above kWaits times the usual one and kWaitsMore, or kWaitsOfData of that of the
+// data, waited in a queue that others fill, too; less is a processor that others use. Measured on a
+// port of 80 Mbit/s, usual 0.1 ms: 0.05 to 0.07 ms beside a flow that was capped alone, 1.6 to 4.8
+// ms in one queue with four flows of others.
+constexpr double kWaits = 1.5, kWaitsMore = 300e-6, kWaitsOfData = 0.1;
 // Where others fill the queue from the beginning, the usual one waited, too. So a round trip above
 // kLeastQueue that takes kLikeData of that of the data waited where they do. Measured on a port of
 // 200 Mbit/s: 0.01 to 0.04 beside a flow that was capped alone, 0.6 to 1.5 in a common queue.
@@ -116,9 +117,9 @@ bool ConnectionCount::shared() const {
   if (trial_->waits.empty() || idles_ == 0) return true;
   const auto end = idle_.begin() + static_cast<std::ptrdiff_t>(std::min(idles_, idle_.size()));
   const double usual = *std::min_element(idle_.begin(), end);
-  const double wait = median(trial_->waits);
-  return wait > kWaits * usual + kWaitsMore ||
-         (wait > kLeastQueue && wait > kLikeData * median(trial_->data_waits));
+  const double wait = median(trial_->waits), data = median(trial_->data_waits);
+  return wait > kWaits * usual + std::max(kWaitsMore, kWaitsOfData * data) ||
+         (wait > kLeastQueue && wait > kLikeData * data);
 }
 
 void ConnectionCount::judge(Time now) {

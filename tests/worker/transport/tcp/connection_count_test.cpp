@@ -105,6 +105,13 @@ TEST_P(ConnectionCountTest, FillsThePortThoughPingsWaitWhereItIsFull) {
   EXPECT_EQ(count_.in_use(), 4);
 }
 
+TEST_P(ConnectionCountTest, TakesPingsThatWaitForABusyProcessorForNoQueue) {
+  World world = capped(0.6e9, 2.4e9);
+  world.wait = 500e-6;
+  send(world, 8 + 5 * 24);
+  EXPECT_EQ(count_.in_use(), 4);
+}
+
 // As a limit that drops what is too much: the data wait no longer than a ping does.
 TEST_P(ConnectionCountTest, FindsTheNumberWhereACapHasNoQueue) {
   World world = capped(0.6e9, 2.4e9);
