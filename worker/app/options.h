@@ -80,7 +80,7 @@ struct Options {
   std::chrono::nanoseconds progress_deadline{std::chrono::seconds(1800)};
   std::chrono::seconds dead_after{30};
   std::chrono::seconds lost_after{0};           // of a worker, for worker 0; 0 = dead_after
-  int connections = 1;                          // per link and direction; 0 = chosen by measuring
+  int connections = 0;                          // per link and direction; 0 = chosen by measuring
   std::string congestion_control;               // "" = the kernel's default
   std::optional<int> boundary_dscp, bulk_dscp;  // nothing: no mark
   bool traffic_order = true;

@@ -287,7 +287,7 @@ Outcome open_transport(State& state) {
   transport::TcpOptions tcp{
       .listen_ip = o.listen_ip(),
       .data_port = o.data_port.value_or(o.plans_itself() ? 0 : protocol::kDataPort),
-      .connections = o.connections,
+      .connections = o.transport == "NCCL" ? 1 : o.connections,  // small records only
       .congestion_control = o.congestion_control,
       .boundary_dscp = o.boundary_dscp,
       .bulk_dscp = o.bulk_dscp,

@@ -51,6 +51,7 @@ TEST(Options, HaveDefaultsForAWorkerAlone) {
   EXPECT_TRUE(options.standalone());
   EXPECT_FALSE(options.needs_peers());
   EXPECT_FALSE(options.control_port || options.data_port || options.metrics_port);
+  EXPECT_EQ(options.connections, 0) << "by measuring";
 }
 
 TEST(Options, TakeThePrecision) {
