@@ -3,7 +3,8 @@
 // prints the bandwidth that the link's counters tell. With a period, a message starts only that
 // often, as in a pipeline that computes; with a late receiver, stage 1 grants its slots late.
 // With a number of connections (0: chosen by measuring) it prints the bandwidth of the second half.
-//   link_bench STAGE OWN_IP PEER_IP PORT BYTES MESSAGES PERIOD_MS LATE_MS [CONNECTIONS]
+// CONTROL: of congestion, of the link; by default the kernel's.
+//   link_bench STAGE OWN_IP PEER_IP PORT BYTES MESSAGES PERIOD_MS LATE_MS [CONNECTIONS [CONTROL]]
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -32,6 +33,7 @@ struct Setting {
   int messages = 0;
   std::chrono::milliseconds period{0}, late{0};
   std::optional<int> connections;
+  std::string control;
 };
 
 bool next(Communicator& rank) {
@@ -99,7 +101,8 @@ void print(const LinkCounters& counters, std::chrono::nanoseconds took) {
 int run(const Setting& setting) {
   auto transport = make_tcp_transport({.listen_ip = setting.own,
                                        .data_port = setting.port,
-                                       .connections = setting.connections.value_or(1)});
+                                       .connections = setting.connections.value_or(1),
+                                       .congestion_control = setting.control});
   if (!transport) {
     std::fprintf(stderr, "link_bench: %s\n", transport.error().message.c_str());
     return 1;
@@ -132,10 +135,10 @@ int run(const Setting& setting) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 9 && argc != 10) {
+  if (argc < 9 || argc > 11) {
     std::fprintf(stderr,
                  "usage: link_bench STAGE OWN_IP PEER_IP PORT BYTES MESSAGES PERIOD_MS LATE_MS "
-                 "[CONNECTIONS]\n");
+                 "[CONNECTIONS [CONTROL]]\n");
     return 2;
   }
   return run({.stage = std::atoi(argv[1]),
@@ -146,5 +149,6 @@ int main(int argc, char** argv) {
               .messages = std::atoi(argv[6]),
               .period = std::chrono::milliseconds(std::atoi(argv[7])),
               .late = std::chrono::milliseconds(std::atoi(argv[8])),
-              .connections = argc == 10 ? std::optional(std::atoi(argv[9])) : std::nullopt});
+              .connections = argc > 9 ? std::optional(std::atoi(argv[9])) : std::nullopt,
+              .control = argc > 10 ? argv[10] : ""});
 }
