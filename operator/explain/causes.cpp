@@ -60,10 +60,15 @@ Causes causes_of(const CauseInput& input, const StepOf& step_of) {
     usual = without(std::move(usual), deviation);
     if (all.size() == kMostCosted) continue;
     const double step = step_of(without(input.now, deviation));
+    double seconds = step > 0 ? std::max(0.0, now - step) : 0;
+    // Spread evenly, they would hide in the waits of the rank.
+    if (deviation.at_random > seconds) {
+      seconds = std::min(seconds + std::max(0.0, input.unexplained_seconds), deviation.at_random);
+    }
     all.push_back({.kind = deviation.kind,
                    .place = deviation.place,
                    .text = deviation.text,
-                   .seconds = step > 0 ? std::max(0.0, now - step) : 0});
+                   .seconds = seconds});
   }
   const double certain = kCertainErrors * input.step_error;
   const double least = std::max(kNamed * input.step_seconds, certain);

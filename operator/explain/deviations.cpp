@@ -7,133 +7,21 @@
 #include <optional>
 #include <utility>
 
+#include "operator/explain/slow_links.h"
 #include "worker/base/text.h"
 
 namespace weir::explain {
 namespace {
 
 using costing::Conditions;
-using estimator::NodePair;
 using protocol::StepPart;
 
 constexpr double kSlowDevice = 1.08;  // over its usual time
 constexpr double kAllSlower = 1.05;   // the same of the job's common factor
 constexpr double kNeverUsual = 1.5;   // over the profile and the job's common factor
-constexpr double kSlowSums = 0.8;     // of the usual rate, as for other links
 constexpr double kLeastPart = 0.005;  // of a step, for what costs nothing that is worth a line
 constexpr double kMostData = 0.95;    // of forwards that load it
 constexpr double kLeastLeft = 0.05;   // of a time without what exceeds the usual one
-
-std::string rates_text(double now, double usual, bool untimed) {
-  return bits_per_second(now) + ", usually " +
-         (untimed ? "too fast to be timed" : bits_per_second(usual));
-}
-
-// Stages on a node, e.g. "stage 1" or "stages 1, 2".
-std::string stages_on(const schedule::Plan& plan, const std::set<std::string>& nodes) {
-  std::set<int> stages;
-  for (const auto& rank : plan.ranks) {
-    if (nodes.contains(rank.node)) stages.insert(rank.stage);
-  }
-  return (stages.size() == 1 ? "stage " : "stages ") + joined(stages, ", ");
-}
-
-// A link that is slower than usual for messages between stages, for sums over replicas, or both.
-struct SlowLink {
-  std::optional<Conditions::Link> usual_link;
-  std::optional<double> usual_sums;
-  double now = 0, usual = 0;  // bytes per second, of the use that has lost more
-  bool untimed = false;
-};
-using SlowLinks = std::map<NodePair, SlowLink>;
-
-SlowLinks slow_links_of(const Observed& observed) {
-  SlowLinks slow;
-  for (const NodePair& nodes : observed.slow) {
-    const auto now = observed.now.links.find(nodes);
-    const auto usual = observed.usual.find(nodes);
-    if (now == observed.now.links.end() || usual == observed.usual.end()) continue;
-    const double rate = now->second.bytes_per_second;
-    if (rate <= 0 || usual->second.rate <= rate) continue;
-    SlowLink& link = slow[nodes];
-    link.usual_link = now->second;
-    link.usual_link->bytes_per_second = link.usual = usual->second.rate;
-    link.now = rate;
-    link.untimed = usual->second.untimed;
-  }
-  for (const auto& sums : observed.sum_links) {
-    const NodePair nodes{sums.from_node, sums.to_node};
-    const auto now = observed.now.sum_links.find(nodes);
-    if (now == observed.now.sum_links.end() || now->second <= 0) continue;
-    if (now->second > kSlowSums * sums.baseline) continue;
-    SlowLink& link = slow[nodes];
-    link.usual_sums = sums.baseline;
-    if (link.now > 0 && link.now / link.usual <= now->second / sums.baseline) continue;
-    link.now = now->second;
-    link.usual = sums.baseline;
-    link.untimed = false;
-  }
-  return slow;
-}
-
-// Slow links that have one thing in common: a port of `node`, or a pair of nodes.
-Deviation of_links(const schedule::Plan& plan, const SlowLinks& links, const std::string& node) {
-  Deviation deviation;
-  const SlowLink* worst = &links.begin()->second;
-  bool sums_only = true;
-  std::set<std::string> ends;
-  for (const auto& [nodes, link] : links) {
-    if (link.usual_link) deviation.links[nodes] = *link.usual_link;
-    if (link.usual_sums) deviation.sum_links[nodes] = *link.usual_sums;
-    sums_only = sums_only && !link.usual_link;
-    ends.insert({nodes.first, nodes.second});
-    if (link.now / link.usual < worst->now / worst->usual) worst = &link;
-  }
-  const std::string rates = rates_text(worst->now, worst->usual, worst->untimed);
-  if (!node.empty()) {
-    deviation.kind = Kind::kPort;
-    deviation.place = node;
-    ends.erase(node);
-    deviation.text = "port of node " + node + " (" + stages_on(plan, {node}) + "; its links to " +
-                     joined(ends, ", ") + "): " + rates;
-    return deviation;
-  }
-  const bool both = links.size() > 1;
-  const auto& [from, to] = links.begin()->first;
-  deviation.kind = sums_only ? Kind::kSums : Kind::kLink;
-  deviation.place = from + (both ? " <-> " : " -> ") + to;
-  deviation.text = sums_only ? "sums over replicas on link " + deviation.place + ": " + rates
-                             : "link " + deviation.place + " (" + stages_on(plan, {from, to}) +
-                                   (both ? "; both directions" : "") + "): " + rates;
-  return deviation;
-}
-
-// A port explains the slow links to more than one other node. Those of the node with most of them
-// come first.
-std::vector<Deviation> links_of(const Observed& observed) {
-  SlowLinks left = slow_links_of(observed);
-  std::vector<Deviation> found;
-  while (!left.empty()) {
-    std::map<std::string, std::set<std::string>> peers;
-    for (const auto& [nodes, link] : left) {
-      peers[nodes.first].insert(nodes.second);
-      peers[nodes.second].insert(nodes.first);
-    }
-    const auto most =
-        std::ranges::max_element(peers, {}, [](const auto& entry) { return entry.second.size(); });
-    const bool port = most->second.size() > 1;
-    const NodePair first = left.begin()->first;
-    SlowLinks own;
-    for (const auto& [nodes, link] : left) {
-      const bool same = nodes == first || nodes == NodePair{first.second, first.first};
-      const bool joins = nodes.first == most->first || nodes.second == most->first;
-      if (port ? joins : same) own[nodes] = link;
-    }
-    for (const auto& [nodes, link] : own) left.erase(nodes);
-    found.push_back(of_links(observed.plan, own, port ? most->first : ""));
-  }
-  return found;
-}
 
 // The lower median, since few devices are slow.
 std::optional<Slowness> lower_median(std::vector<Slowness> all) {
@@ -187,13 +75,37 @@ double data_part(const Observed& observed, const protocol::SegmentRank& rank) {
   return std::clamp(rank.parts->of(StepPart::kData) / forwards, 0.0, kMostData);
 }
 
-// Without loading data.
+// Parts of all forwards and of all backwards of a step.
+Slowness passes_of(const Observed& observed, const protocol::SegmentRank& rank) {
+  const double forwards = forwards_of(observed, rank);
+  if (rank.forward_seconds <= 0) return {};
+  return {forwards, forwards * rank.backward_seconds / rank.forward_seconds};
+}
+
+// Seconds of pauses in forwards and in backwards: workers tell them as `other`, but not as part of
+// an op, while the times of ops have them (worker/engine/README.md "Parts of a step").
+Slowness pauses_in_ops(const Observed& observed, const protocol::SegmentRank& rank) {
+  const auto [forwards, backwards] = passes_of(observed, rank);
+  if (!rank.parts) return {};
+  const double computes = rank.parts->of(StepPart::kForward);
+  const double returns = rank.parts->of(StepPart::kBackward) + rank.parts->of(StepPart::kWeights);
+  if (computes <= 0 || returns <= 0) return {};
+  return {std::max(0.0, forwards - computes - rank.parts->of(StepPart::kData)),
+          std::max(0.0, backwards - returns)};
+}
+
+// Without loading data and pauses.
 Devices computing(const Observed& observed) {
   Devices devices = observed.now.slowness;
   for (const auto& rank : observed.ranks) {
     const auto* place = place_of(observed, rank);
     const auto own = place != nullptr ? devices.find(place->pod) : devices.end();
-    if (own != devices.end()) own->second.first *= 1 - data_part(observed, rank);
+    const auto [forwards, backwards] = passes_of(observed, rank);
+    if (own == devices.end() || forwards <= 0 || backwards <= 0) continue;
+    const auto paused = pauses_in_ops(observed, rank);
+    own->second.first *=
+        std::max(kLeastLeft, 1 - data_part(observed, rank) - paused.first / forwards);
+    own->second.second *= std::max(kLeastLeft, 1 - paused.second / backwards);
   }
   return devices;
 }
@@ -269,18 +181,26 @@ std::vector<Deviation> slow_devices(const Observed& observed, const DeviceHistor
 }
 
 // Seconds of pauses by rank, over what all ranks have between their ops.
-std::vector<double> pauses_of(const Observed& observed) {
+struct Paused {
+  double between = 0;  // ops
+  Slowness in = {};    // forwards, backwards
+  double all() const { return between + sum(in); }
+};
+std::vector<Paused> pauses_of(const Observed& observed) {
   std::vector<double> others;
   for (const auto& rank : observed.ranks) {
     others.push_back(rank.parts ? rank.parts->of(StepPart::kOther) : 0);
   }
-  if (others.empty()) return others;
+  std::vector<Paused> pauses(others.size());
+  if (others.empty()) return pauses;
   const double usual = lower_median(others);
-  for (double& own : others) {
-    own = std::max(0.0, own - usual);
-    if (own < kLeastPart * observed.step_seconds) own = 0;
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    const double own = others[i] - usual;
+    if (own < kLeastPart * observed.step_seconds) continue;
+    pauses[i].in = pauses_in_ops(observed, observed.ranks[i]);
+    pauses[i].between = std::max(0.0, own - sum(pauses[i].in));
   }
-  return others;
+  return pauses;
 }
 
 std::string milliseconds(double seconds) {
@@ -297,16 +217,27 @@ std::vector<Deviation> pauses_and_data(const Observed& observed) {
     if (place == nullptr || forwards <= 0) continue;
     const auto own = observed.now.slowness.find(place->pod);
     if (own == observed.now.slowness.end()) continue;
-    const auto add = [&](Kind kind, const char* does, double seconds) {
+    const auto add = [&](Kind kind, const std::string& does, const Slowness& seconds) {
       Deviation& deviation = found.emplace_back();
       deviation.kind = kind;
       deviation.place = place->pod;
-      deviation.text = rank_text(observed.plan, *place) + does + milliseconds(seconds);
-      deviation.excess[place->pod] = {own->second.first * seconds / forwards, 0};
+      deviation.text = rank_text(observed.plan, *place) + does + milliseconds(sum(seconds));
+      const double backwards = passes_of(observed, rank).second;
+      deviation.excess[place->pod] = {
+          own->second.first * seconds.first / forwards,
+          backwards > 0 ? own->second.second * seconds.second / backwards : 0};
     };
     const double data = data_part(observed, rank) * forwards;
-    if (pauses[i] > 0) add(Kind::kPauses, " pauses between its ops for ", pauses[i]);
-    if (data >= kLeastPart * observed.step_seconds) add(Kind::kData, " loads its data for ", data);
+    const Paused& paused = pauses[i];
+    if (paused.all() > 0) {
+      add(Kind::kPauses,
+          std::string(" pauses ") + (sum(paused.in) > 0 ? "in and " : "") + "between its ops for ",
+          {paused.between + paused.in.first, paused.in.second});
+      found.back().at_random = paused.all();
+    }
+    if (data >= kLeastPart * observed.step_seconds) {
+      add(Kind::kData, " loads its data for ", {data, 0});
+    }
   }
   return found;
 }
@@ -329,15 +260,15 @@ Conditions with_pauses(const Observed& observed) {
   for (std::size_t i = 0; i < observed.ranks.size(); ++i) {
     const auto* place = place_of(observed, observed.ranks[i]);
     const double forwards = forwards_of(observed, observed.ranks[i]);
-    if (place == nullptr || forwards <= 0 || pauses[i] <= 0) continue;
+    if (place == nullptr || forwards <= 0 || pauses[i].between <= 0) continue;
     const auto own = now.slowness.find(place->pod);
-    if (own != now.slowness.end()) own->second.first *= 1 + pauses[i] / forwards;
+    if (own != now.slowness.end()) own->second.first *= 1 + pauses[i].between / forwards;
   }
   return now;
 }
 
 std::vector<Deviation> deviations_of(const Observed& observed, const DeviceHistory& history) {
-  std::vector<Deviation> all = links_of(observed);
+  std::vector<Deviation> all = slow_links_of(observed);
   for (const auto& more : {slow_devices(observed, history), pauses_and_data(observed)}) {
     all.insert(all.end(), more.begin(), more.end());
   }

@@ -48,6 +48,9 @@ struct Deviation {
   std::map<estimator::NodePair, costing::Conditions::Link> links = {};
   std::map<estimator::NodePair, double> sum_links = {};
   std::map<std::string, Slowness> excess = {};
+  // Seconds of a step that come at random times, which means tell too little of: simulated steps
+  // with the same means take less. 0 = nothing is at random.
+  double at_random = 0;
 };
 
 // A segment, as it was observed with the plan in force.

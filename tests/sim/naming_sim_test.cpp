@@ -96,7 +96,7 @@ std::optional<Planted> planted(const ExplainedJob& job, FaultKind kind, std::uin
       break;
     case FaultKind::kPauses:
       result.kind = Kind::kPauses;
-      fault.every = result.step * (0.2 + random.uniform());
+      fault.every = result.step * (0.1 + 0.4 * random.uniform());
       cost = grown(job, fault, part, 0.02, 1.2, 10);
       break;
     case FaultKind::kSave:
@@ -162,6 +162,10 @@ TEST(NamingSim, FindsLateData) {
 }
 TEST(NamingSim, FindsSlowSums) {
   expect_named(FaultKind::kSums);
+}
+
+TEST(NamingSim, FindsPauses) {
+  expect_named(FaultKind::kPauses);
 }
 
 // Of two faults of different kinds that both cost 5 % alone, one 20 % more than the other one.

@@ -226,6 +226,7 @@ void StepWorld::run_op(int replica, int stage, const Next& next) {
       factor(FaultKind::kDevice, replica, stage) *
       noise_[static_cast<std::size_t>(stage)][static_cast<std::size_t>(2 * m + kind)];
   const Span span = run(replica, stage, next.start, data + own);
+  rank.op_seconds[static_cast<std::size_t>(kind)].push_back(span.end - span.begin - data);
   if (next.input > rank.free) {
     book_wait(rank, forward ? StepPart::kForwardLate : StepPart::kGradientLate,
               forward ? StepPart::kForwardLink : StepPart::kGradientLink, *next.in, rank.free,
@@ -326,6 +327,26 @@ void StepWorld::update(int replica, const std::vector<double>& sums_end) {
   }
 }
 
+// Workers tell what an op took beyond 1.5 of the median as a pause.
+void StepWorld::tell_pauses(Rank& rank) {
+  constexpr double kOutlier = 1.5;
+  for (const int kind : {0, 1}) {
+    auto& all = rank.op_seconds[static_cast<std::size_t>(kind)];
+    auto sorted = all;
+    std::ranges::sort(sorted);
+    const double usual = sorted[sorted.size() / 2];
+    for (const double seconds : all) {
+      if (seconds <= kOutlier * usual) continue;
+      const auto part =
+          static_cast<std::size_t>(kind == 0 ? StepPart::kForward : StepPart::kBackward);
+      const double paused = rank.rate * (seconds - usual);
+      rank.parts.seconds[part] -= paused;
+      rank.parts.seconds[static_cast<std::size_t>(StepPart::kOther)] += paused;
+    }
+    all.clear();
+  }
+}
+
 std::vector<protocol::StageStatus> StepWorld::step() {
   const bool saves = step_ > 0 && step_ % shape_.save_every == 0;
   std::vector<double> before;
@@ -344,6 +365,7 @@ std::vector<protocol::StageStatus> StepWorld::step() {
                        seconds * slowest * std::exp(shape_.jitter * chance("sums", 0, s).normal()));
   }
   for (int r = 0; r < replicas_; ++r) update(r, sums_end);
+  for (Rank& rank : ranks_) tell_pauses(rank);
   ++step_;
   std::vector<protocol::StageStatus> told;
   for (int r = 0; r < replicas_; ++r) {

@@ -70,6 +70,7 @@ class StepWorld {
     protocol::PartSeconds parts;  // of the step under way
     std::array<double, 2> ops{};  // seconds of forwards, of backwards
     std::array<int, 2> done{};    // forwards, backwards
+    std::array<std::vector<double>, 2> op_seconds;
     double last_backward = 0;
     std::vector<protocol::Sent> sent;
   };
@@ -121,6 +122,7 @@ class StepWorld {
   // When the next message of a link leaves; nothing: that is not known yet.
   std::optional<double> leaves(int replica, int boundary, bool forward);
   void carry(Link& link, double leaves) const;
+  static void tell_pauses(Rank& rank);
   void tell_sent(int replica, int stage);
   void update(int replica, const std::vector<double>& sums_end);
 

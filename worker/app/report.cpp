@@ -2,6 +2,7 @@
 #include "worker/app/report.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -19,9 +20,19 @@ std::int64_t timed_of(const transport::LinkCounters& counters) {
   return std::accumulate(counters.histogram.begin(), counters.histogram.end(), std::int64_t{0});
 }
 
+// Pauses in ops are told with those between ops: the readers compare ranks by what they compute.
 protocol::PartSeconds seconds_of(const engine::StepRecord& record) {
+  using protocol::StepPart;
+  constexpr std::array kOps{StepPart::kForward, StepPart::kBackward, StepPart::kWeights};
+  static_assert(kOps.size() == schedule::kOpKinds);
   protocol::PartSeconds parts;
   std::ranges::transform(record.parts, parts.seconds.begin(), to_seconds);
+  for (std::size_t kind = 0; kind < kOps.size(); ++kind) {
+    double& op = parts.seconds[static_cast<std::size_t>(kOps[kind])];
+    const double paused = std::min(op, to_seconds(record.pauses[kind]));
+    op -= paused;
+    parts.seconds[static_cast<std::size_t>(StepPart::kOther)] += paused;
+  }
   return parts;
 }
 

@@ -16,6 +16,7 @@
 
 #include "worker/protocol/messages.h"
 #include "worker/protocol/step_part.h"
+#include "worker/schedule/dispatch.h"
 #include "worker/schedule/plan.h"
 #include "worker/transport/collective.h"
 
@@ -163,6 +164,8 @@ struct StepRecord {
   double sync_seconds = 0;  // part of idle_seconds: waiting for the other replicas
   // Since the end of the step before; their sum is the time from there to the end of this one.
   std::array<std::chrono::nanoseconds, protocol::kStepParts> parts{};
+  // In ops, by schedule::OpKind (pauses.h); `parts` has them as part of the ops.
+  std::array<std::chrono::nanoseconds, schedule::kOpKinds> pauses{};
   std::uint32_t next_epoch = 0;  // all replicas change to it before the next step; 0 = none
   protocol::Verdict verdict;
   Sent sent{};

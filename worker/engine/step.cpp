@@ -8,6 +8,7 @@
 
 #include "worker/base/check.h"
 #include "worker/base/units.h"
+#include "worker/engine/pauses.h"
 #include "worker/engine/step_runner.h"
 
 namespace weir::engine {
@@ -117,7 +118,7 @@ Status StepRunner::execute(const Op& op) {
   if (op.micro_batch == 0) parts_.recorder.filled(waited);
   watch().lap(StepPart::kOther);
   const SteadyTime start = watch().last();
-  const nanoseconds coded = coded_;
+  const nanoseconds coded = coded_, loaded = loaded_;
   if (!first_start_) first_start_ = start;
   watch().begin_part(part_of(op.kind), op.micro_batch);
   switch (op.kind) {
@@ -137,7 +138,9 @@ Status StepRunner::execute(const Op& op) {
   last_end_ = watch().last();
   watch().end_op(op.kind, start);
   watch().begin_part(StepPart::kOther);
-  count(op.kind, last_end_ - start - (coded_ - coded));
+  const nanoseconds took = last_end_ - start - (coded_ - coded);
+  count(op.kind, took);
+  op_times_[static_cast<std::size_t>(op.kind)].push_back(took - (loaded_ - loaded));
   return Unit{};
 }
 
@@ -186,7 +189,7 @@ Status StepRunner::forward(int micro_batch) {
                         ids_[static_cast<std::size_t>(micro_batch)] * samples_, samples_,
                         step_micro_batches_ * samples_, parts_.sequence, needs_inputs,
                         parts_.links.last()));
-  if (needs_inputs || parts_.links.last()) watch().lap(StepPart::kData);
+  if (needs_inputs || parts_.links.last()) loaded_ += watch().lap(StepPart::kData);
   device::Buffer input;
   if (!parts_.links.first()) {
     WEIR_TRY(input, take(Channel::kForward));
@@ -297,6 +300,12 @@ StepRecord StepRunner::record(SteadyTime start) {
   result.compute_seconds = to_seconds(forward_ + backward_ + weights_ + update_ + coded_);
   result.forward_seconds = to_seconds(forward_);
   result.backward_seconds = to_seconds(backward_ + weights_);
+  // Between GPUs ops are only enqueued, so their times on the host say nothing.
+  if (!parts_.links.on_device()) {
+    for (std::size_t kind = 0; kind < op_times_.size(); ++kind) {
+      result.pauses[kind] = pauses_in(op_times_[kind]);
+    }
+  }
   result.idle_seconds = to_seconds(idle_);
   result.samples = micro_batches_ * samples_;
   result.in_flight_peak = peak_;

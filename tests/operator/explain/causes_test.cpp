@@ -47,7 +47,7 @@ struct World {
         truth.links[{node_of(r, s + 1), node_of(r, s)}] = {.bytes_per_second = kFast};
       }
     }
-    pauses = data = std::vector<double>(static_cast<std::size_t>(stages), 0);
+    pauses = paused_ops = data = std::vector<double>(static_cast<std::size_t>(stages), 0);
   }
 
   // Pauses and loading belong to the forwards of replica 0.
@@ -127,7 +127,8 @@ struct World {
     for (int s = 0; s < plan.stage_count(); ++s) {
       const auto i = static_cast<std::size_t>(s);
       auto& factors = observed.now.slowness.at(pod_of(0, s));
-      factors.first += data[i] / plan.micro_batches[0] / kForward;
+      factors.first += (data[i] + paused_ops[i] / 2) / plan.micro_batches[0] / kForward;
+      factors.second += paused_ops[i] / 2 / plan.micro_batches[0] / kBackward;
       protocol::SegmentRank rank{.stage = s,
                                  .forward_seconds = kForward * factors.first,
                                  .backward_seconds = kBackward * factors.second};
@@ -135,8 +136,13 @@ struct World {
       const auto set = [&](StepPart part, double seconds) {
         rank.parts->seconds[static_cast<std::size_t>(part)] = seconds;
       };
+      const double forwards = plan.micro_batches[0] * rank.forward_seconds;
+      const double backwards = plan.micro_batches[0] * rank.backward_seconds;
       set(StepPart::kData, data[i]);
-      set(StepPart::kOther, noisy(0.002 * observed.step_seconds, noise) + pauses[i]);
+      set(StepPart::kForward, forwards - data[i] - paused_ops[i] / 2);
+      set(StepPart::kBackward, backwards - paused_ops[i] / 2);
+      set(StepPart::kOther,
+          noisy(0.002 * observed.step_seconds, noise) + pauses[i] + paused_ops[i]);
       observed.ranks.push_back(rank);
     }
     remember(history, devices_of(observed), {.revision = 2, .first_step = 61, .steps = 20},
@@ -145,6 +151,7 @@ struct World {
                      .deviations = deviations_of(observed, history),
                      .step_seconds = observed.step_seconds,
                      .step_error = error * observed.step_seconds};
+    input.unexplained_seconds = unexplained;
     input.before = named;
     input.unsure = unsure;
     input.order_seconds = order_seconds;
@@ -164,7 +171,9 @@ struct World {
 
   schedule::Plan plan;
   costing::Conditions truth;
-  std::vector<double> pauses, data;  // of replica 0, by stage, seconds a step
+  // Of replica 0, by stage, seconds a step; paused_ops: in its ops, half in backwards.
+  std::vector<double> pauses, paused_ops, data;
+  double unexplained = 0;
   std::optional<Named> named;
   bool unsure = false;
   double order_seconds = 0, fill_seconds = 0;
@@ -263,6 +272,39 @@ TEST(Causes, NameSumsDataAndPauses) {
   EXPECT_NEAR(causes.main->seconds, world.true_step() - clean.true_step(), 0.002);
 }
 
+TEST(Causes, TellPausesInOpsFromASlowDevice) {
+  const World clean(2, 2, 8);
+  World world = clean;
+  world.paused_ops[1] = 0.1;
+  const Causes causes = world.explained(clean);
+  ASSERT_TRUE(causes.main);
+  EXPECT_EQ(causes.main->text,
+            "rank 1 (stage 1 of replica 0) on n01 pauses in and between its ops for 100 ms a step");
+  EXPECT_TRUE(causes.also.empty()) << "the device computes as usual";
+  world.slow_device(0, 1, 1.5);
+  const Causes both = world.explained(clean);
+  ASSERT_EQ(both.also.size(), 1U);
+  EXPECT_EQ(both.main->kind, Kind::kDevice);
+  EXPECT_THAT(both.main->text, HasSubstr("50 % slower"));
+}
+
+TEST(Causes, CountForPausesWhatSimulatedStepsLack) {
+  const World clean(4, 1, 16);
+  World world = clean;
+  world.pauses[2] = 0.1;
+  const double even = world.explained(clean).main->seconds;
+  ASSERT_LT(even, 0.09) << "or this test says nothing";
+  world.unexplained = 0.01;
+  EXPECT_NEAR(world.explained(clean).main->seconds, even + 0.01, 1e-6);
+  world.unexplained = 1;
+  EXPECT_NEAR(world.explained(clean).main->seconds, 0.1, 1e-3) << "no more than the rank pauses";
+  world = clean;
+  world.slow_device(0, 1, 1.3);
+  const double device = world.explained(clean).main->seconds;
+  world.unexplained = 1;
+  EXPECT_NEAR(world.explained(clean).main->seconds, device, 1e-9) << "a device is always slow";
+}
+
 TEST(Causes, NameTheScheduleItselfIfNothingDeviates) {
   World world(4, 1, 16);
   EXPECT_FALSE(world.explained(world).main) << "neither is worth it";
@@ -325,6 +367,7 @@ constexpr int kSeeds = 150;
 constexpr int kLeastRight = 147;  // 98 %
 
 // Faults of 5 % of a step and more, at random places of random pipelines, measured with noise.
+// Those of one place are tests/sim/naming_sim_test.cpp.
 struct Fault {
   Kind kind = Kind::kLink;
   std::string place;
@@ -362,20 +405,6 @@ int any(std::mt19937& random, int count) {
   return std::uniform_int_distribution(0, count - 1)(random);
 }
 
-TEST(Naming, FindsSlowLinksInEachDirection) {
-  for (const bool forward : {true, false}) {
-    EXPECT_GE(right_of(2, 1,
-                       [&](World& world, double size, std::mt19937& random) {
-                         const int r = any(random, world.plan.replica_count());
-                         const int b = any(random, world.plan.stage_count() - 1);
-                         const int from = forward ? b : b + 1, to = forward ? b + 1 : b;
-                         world.slow_link(r, from, to, 2 * size);
-                         return Fault{Kind::kLink, node_of(r, from) + " -> " + node_of(r, to)};
-                       }),
-              kLeastRight);
-  }
-}
-
 TEST(Naming, FindsSlowPorts) {
   EXPECT_GE(right_of(3, 1,
                      [](World& world, double size, std::mt19937& random) {
@@ -388,15 +417,7 @@ TEST(Naming, FindsSlowPorts) {
             kLeastRight);
 }
 
-TEST(Naming, FindsSlowDevices) {
-  EXPECT_GE(right_of(2, 1,
-                     [](World& world, double size, std::mt19937& random) {
-                       const int r = any(random, world.plan.replica_count());
-                       const int s = any(random, world.plan.stage_count());
-                       world.slow_device(r, s, 1 + 0.1 * size);
-                       return Fault{Kind::kDevice, pod_of(r, s)};
-                     }),
-            kLeastRight);
+TEST(Naming, FindsThatAllDevicesAreSlower) {
   EXPECT_GE(right_of(2, 1,
                      [](World& world, double size, std::mt19937&) {
                        for (int r = 0; r < world.plan.replica_count(); ++r) {
@@ -407,52 +428,6 @@ TEST(Naming, FindsSlowDevices) {
                        return Fault{Kind::kDevices, ""};
                      }),
             kLeastRight);
-}
-
-TEST(Naming, FindsSlowSumsDataAndPauses) {
-  EXPECT_GE(right_of(2, 2,
-                     [](World& world, double size, std::mt19937& random) {
-                       const int replicas = world.plan.replica_count();
-                       const int r = any(random, replicas);
-                       const int s = any(random, world.plan.stage_count());
-                       const NodePair link{node_of(r, s), node_of((r + 1) % replicas, s)};
-                       world.truth.sum_links.at(link) /= 2 * size;
-                       return Fault{Kind::kSums, link.first + " -> " + link.second};
-                     }),
-            kLeastRight);
-  for (const bool loads : {true, false}) {
-    EXPECT_GE(right_of(2, 1,
-                       [&](World& world, double size, std::mt19937& random) {
-                         const int s = any(random, world.plan.stage_count());
-                         const auto at = static_cast<std::size_t>(s);
-                         (loads ? world.data : world.pauses)[at] = 0.01 * size;
-                         return Fault{loads ? Kind::kData : Kind::kPauses, pod_of(0, s)};
-                       }),
-              kLeastRight)
-        << loads;
-  }
-}
-
-TEST(Naming, BlamesNobodyForCleanSteps) {
-  int blamed = 0;
-  for (unsigned seed = 1; seed <= 200; ++seed) {
-    World clean(2 + static_cast<int>(seed % 5), 1 + static_cast<int>(seed % 3), 12);
-    if (clean.explained(clean, 0.02, seed).main) ++blamed;
-  }
-  EXPECT_LE(blamed, 4);
-}
-
-TEST(Naming, FindsTheLargerOfTwoFaults) {
-  EXPECT_GE(right_of(2, 1,
-                     [](World& world, double size, std::mt19937& random) {
-                       const int r = any(random, world.plan.replica_count());
-                       const int b = any(random, world.plan.stage_count() - 1);
-                       world.slow_link(r, b, b + 1, 2 * size);
-                       const int other = any(random, world.plan.stage_count());
-                       world.data[static_cast<std::size_t>(other)] = 0.01 * world.true_step();
-                       return Fault{Kind::kLink, node_of(r, b) + " -> " + node_of(r, b + 1)};
-                     }),
-            kSeeds * 9 / 10);
 }
 
 }  // namespace causes_test

@@ -40,6 +40,26 @@ engine::StepRecord record_of(int stage) {
           .overruns = 1};
 }
 
+TEST(StatusOf, TellsPausesInOpsWithThoseBetweenOps) {
+  using protocol::StepPart;
+  engine::StepRecord record = record_of(0);
+  const auto part = [](StepPart one) { return static_cast<std::size_t>(one); };
+  record.parts[part(StepPart::kForward)] = 60ms;
+  record.parts[part(StepPart::kBackward)] = 120ms;
+  record.parts[part(StepPart::kWeights)] = 5ms;
+  record.parts[part(StepPart::kOther)] = 1ms;
+  record.pauses = {20ms, 30ms, 9ms};
+
+  const protocol::StageStatus status = status_of(record, 0, 0, 0);
+
+  ASSERT_TRUE(status.parts);
+  EXPECT_NEAR(status.parts->of(StepPart::kForward), 0.04, 1e-9);
+  EXPECT_NEAR(status.parts->of(StepPart::kBackward), 0.09, 1e-9);
+  EXPECT_NEAR(status.parts->of(StepPart::kWeights), 0, 1e-9) << "no part is less than nothing";
+  EXPECT_NEAR(status.parts->of(StepPart::kOther), 0.056, 1e-9);
+  EXPECT_EQ(status.forward_seconds, 0.0625) << "predictions count with pauses";
+}
+
 TEST(SentSince, TellsWhatALinkHasSentSinceTheLastCall) {
   transport::LinkReport link{.channel = transport::Channel::kBackward, .counters = {}};
   link.counters.transfers = 10;

@@ -57,6 +57,8 @@ struct NetworkMemory {
   // With the waterfall: what makes the step slow, what would help.
   explain::DeviceHistory devices;
   explain::Causes causes;
+  // Part of a step that simulated ones usually lack, without pauses.
+  std::optional<double> usually_unexplained;
   explain::Prospects prospects;
   // That retune and compress would choose, in mode Off.
   std::optional<gate::Considered> order, codecs;

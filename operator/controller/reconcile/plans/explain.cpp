@@ -73,6 +73,22 @@ std::optional<explain::Waterfall> divided(const Explained& segment, const explai
   return explain::waterfall(steps);
 }
 
+// What simulated steps lack, over what they usually do. Without pauses that is remembered.
+double unexplained(const explain::Waterfall& waterfall, const explain::CauseInput& input,
+                   const explain::StepOf& step_of, const costing::Conditions& ops,
+                   std::optional<double>& usually) {
+  const double pauses = step_of(input.now) - step_of(ops);  // that the times of ops do not have
+  const double lacks = waterfall.of(explain::Line::kNotExplained) - pauses;
+  const bool at_random = std::ranges::any_of(
+      input.deviations, [](const auto& deviation) { return deviation.at_random > 0; });
+  const double own = lacks / input.step_seconds;
+  if (!at_random) {
+    constexpr double kNewest = 0.2;
+    usually = usually ? (1 - kNewest) * *usually + kNewest * own : own;
+  }
+  return lacks - usually.value_or(0) * input.step_seconds;
+}
+
 // Steps of twice as many micro-batches.
 double step_of_twice(const Explained& segment) {
   schedule::Plan twice = *segment.facts.plan;
@@ -124,6 +140,8 @@ void explain_step(const Explained& segment, NetworkMemory& memory) {
                             .fill_seconds = memory.waterfall->of(explain::Line::kFillAndDrain),
                             .micro_batches = facts::least_share(plan),
                             .unsure = segment.links_unsure};
+  input.unexplained_seconds =
+      unexplained(*memory.waterfall, input, step_of, seen.now, memory.usually_unexplained);
   if (memory.causes.main) {
     input.before = explain::Named{memory.causes.main->kind, memory.causes.main->place};
   }
