@@ -128,6 +128,22 @@ TEST(Fit, AnyReportKeepsTheLimitsOfTheCrd) {
   }
 }
 
+TEST(Fit, NoExplanationIsAboveItsLimit) {
+  constexpr std::size_t kMostExplanation = std::size_t{64} * 1024;  // of a job of any size
+  ReportStatus status;
+  status.performance = {kLong, kHuge, kHuge, kLong, {},    kHuge, {},
+                        kLong, kLong, kLong, {},    kLong, kLong, {}};
+  status.performance.also_seen.assign(kMany, {kLong, kLong, kLong});
+  status.performance.remedies.assign(kMany, {kLong, kLong, kLong, kLong});
+  status.performance.ranks.assign(kMany, {kHuge, kHuge, kHuge, kHuge, kHuge, kHuge, kHuge});
+  status.performance.lines.assign(kMany, {kLong, kLong});
+
+  const json sent = json::parse(encode_report_status(job(), status))["status"]["performance"];
+
+  EXPECT_FALSE(sent["remedies"].empty());
+  EXPECT_LE(sent.dump().size(), kMostExplanation);
+}
+
 TEST(Fit, WhatFitsStaysAsItIs) {
   JobStatus status;
   status.conditions.push_back({"Ready", "True", "Running", "training advances", 3, Time{}});

@@ -73,7 +73,8 @@ std::optional<explain::Waterfall> divided(const Explained& segment, const explai
   return explain::waterfall(steps);
 }
 
-// What simulated steps lack, over what they usually do. Without pauses that is remembered.
+// Seconds that a simulated step lacks, over those that it usually lacks. Steps without pauses tell
+// which are usual.
 double unexplained(const explain::Waterfall& waterfall, const explain::CauseInput& input,
                    const explain::StepOf& step_of, const costing::Conditions& ops,
                    std::optional<double>& usually) {
