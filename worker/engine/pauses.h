@@ -13,7 +13,7 @@
 
 namespace weir::engine {
 
-// What ops of one kind took beyond their median, those that took over 1.5 times as long. 0 for
+// The time beyond their median of those ops of one kind that took over 1.5 times as long. 0 for
 // fewer than 4 ops, which do not tell what is usual.
 inline std::chrono::nanoseconds pauses_in(std::span<const std::chrono::nanoseconds> ops) {
   constexpr std::size_t kLeastOps = 4;

@@ -101,7 +101,7 @@ class StepRunner {
   SteadyTime last_end_{};
   std::chrono::nanoseconds forward_{0}, backward_{0}, weights_{0}, update_{0}, coded_{0}, idle_{0},
       sync_wait_{0};
-  // Of this step, by OpKind, without loading data and codecs.
+  // Times of the ops of this step, by OpKind, without loading data and codecs.
   std::array<std::vector<std::chrono::nanoseconds>, schedule::kOpKinds> op_times_;
   std::chrono::nanoseconds loaded_{0};  // data, in forwards
   int in_flight_at_start_ = 0, peak_ = 0, held_peak_ = 0;
