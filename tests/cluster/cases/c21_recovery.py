@@ -2,13 +2,12 @@
 """What lost workers cost a job that saves no checkpoint: of two replicas of two stages nothing, as long as another worker holds the same layers; of one
 replica a few steps, which all do again from copies in memory, of a neighbor where a pod is gone. A spare need not be made first."""
 import collections
-import json
 import re
-import threading
 import time
 
 import jobs
 import lab
+from failing import Outage, kill, logged, ranks
 from lab import check
 
 LOGS = lab.STATE / "logs-recovery"
@@ -20,53 +19,9 @@ LONGEST = 60     # seconds from a loss to the next steps; about 8 on a quiet mac
 RESTARTS = collections.Counter()   # of the jobs so far
 
 
-def logged(name=NAME):
-    """({step: losses that the last stages tell}, steps that one worker has logged twice)."""
-    found, twice = collections.defaultdict(set), []
-    for path in LOGS.glob(f"{name}.*.json"):
-        own = set()
-        for line in path.read_text().splitlines():
-            entry = json.loads(line)
-            if entry.get("loss") is None:
-                continue
-            if entry["step"] in own:
-                twice.append(f"{path.name}: {entry['step']}")
-            own.add(entry["step"])
-            found[entry["step"]].add(entry["loss"])
-    return found, twice
-
-
-class Outage:
-    """The longest time in which no worker of the job has logged a step; from the logs, so it is right to a tenth of a second."""
-    def __init__(self, name):
-        self.name, self.seconds, self.over = name, 0.0, threading.Event()
-        self.thread = threading.Thread(target=self.watch, daemon=True)
-
-    def watch(self):
-        def written():
-            return sum(path.stat().st_size for path in LOGS.glob(f"{self.name}.*.json"))
-        size, since = written(), time.monotonic()
-        while not self.over.wait(0.05):
-            self.seconds = max(self.seconds, time.monotonic() - since)
-            if (now := written()) != size:
-                size, since = now, time.monotonic()
-
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.over.set()
-        self.thread.join()
-
-
-def ranks(namespace, name=NAME):
-    return {(r["replica"], r["stage"]): r["pod"] for r in lab.plan_document(namespace, lab.job(namespace, name))["ranks"]}
-
-
 def beside_the_coordinator(namespace):
     """(replica, pod) of a worker other than worker 0; after a loss worker 0 may have any place."""
-    return next((replica, pod) for (replica, _), pod in sorted(ranks(namespace).items()) if not pod.startswith(f"{NAME}-a100-0"))
+    return next((replica, pod) for (replica, _), pod in sorted(ranks(namespace, NAME).items()) if not pod.startswith(f"{NAME}-a100-0"))
 
 
 def steps_again(namespace, what, lose, name=NAME, counted=True):
@@ -77,7 +32,7 @@ def steps_again(namespace, what, lose, name=NAME, counted=True):
     before = lab.reported_step(namespace, name)
     known = status().get("recovery", {}).get("last")
     begin = time.monotonic()
-    with Outage(name) as outage:
+    with Outage(LOGS, name) as outage:
         lose()
         RESTARTS[name] += 1
         if counted:
@@ -98,7 +53,7 @@ def nothing_is_lost(namespace, what, lose, counted=True):
     recovery, note = steps_again(namespace, what, lose, counted=counted)
     check(recovery["last"]["source"] == "Peers", f"{what}: {recovery}")
     check(recovery.get("lostSteps", 0) == 0, f"{what}: {recovery}")
-    steps, twice = logged()
+    steps, twice = logged(LOGS, NAME)
     check(not twice, f"{what}: done twice: {twice}")
     apart = {step: losses for step, losses in steps.items() if len(losses) > 1}
     check(not apart, f"{what}: the replicas tell other losses: {apart}")
@@ -116,25 +71,12 @@ def few_are_done_again(namespace, what, lose, counted=True, most=None, name=ALON
     if most is None:
         most = max(MOST_LOST, 2 * int(told.group(1))) if told else MOST_LOST
     check(recovery.get("lostSteps", 0) - lost <= most, f"{what}: {recovery}, copies {copies}")
-    steps, _ = logged(name)
+    steps, _ = logged(LOGS, name)
     apart = {step: losses for step, losses in steps.items() if len(losses) > 1}
     check(not apart, f"{what}: steps that were done again have other losses: {apart}")
     missing = set(range(min(steps), max(steps))) - set(steps)
     check(not missing, f"{what}: steps without a loss: {sorted(missing)[:5]}")
     return f"{note}, {recovery.get('lostSteps', 0) - lost} steps done again"
-
-
-def kill(namespace, *places, name=NAME):
-    def act():
-        at = ranks(namespace, name)
-        pods = [lab.get(f"/api/v1/namespaces/{namespace}/pods/{at[place]}") for place in places]
-        # At once: after the first one alone the others would train on, and take snapshots.
-        ends = [threading.Thread(target=lab.kill_container, args=(pod["spec"]["nodeName"], pod)) for pod in pods]
-        for end in ends:
-            end.start()
-        for end in ends:
-            end.join()
-    return act
 
 
 def train(namespace, name, replicas, times, idle=0, spares=0):
@@ -169,18 +111,18 @@ def test_two_replicas_train_without_checkpoints(namespace):
 
 
 def test_a_killed_worker_costs_no_step(namespace):
-    note = nothing_is_lost(namespace, "worker killed", kill(namespace, (1, 1)))
+    note = nothing_is_lost(namespace, "worker killed", kill(namespace, NAME, (1, 1)))
     [event] = lab.events(namespace, "Recovered", NAME)
     check("with what the workers hold, 0 steps are done again" in event["note"], event["note"])
     return f"{note}; {event['note']}"
 
 
 def test_a_killed_coordinator_costs_no_step(namespace):
-    return nothing_is_lost(namespace, "coordinator killed", kill(namespace, (0, 0)))
+    return nothing_is_lost(namespace, "coordinator killed", kill(namespace, NAME, (0, 0)))
 
 
 def test_a_deleted_pod_costs_no_step(namespace):
-    pod = ranks(namespace)[(0, 1)]
+    pod = ranks(namespace, NAME)[(0, 1)]
     return nothing_is_lost(namespace, "pod deleted", lambda: lab.kubectl("-n", namespace, "delete", "pod", pod, "--grace-period=0", "--force"), counted=False)
 
 
@@ -251,7 +193,7 @@ def test_a_node_that_stands_still_costs_two_replicas_no_step(namespace):
 
 
 def test_a_stage_that_nobody_holds_any_more_is_told(namespace):
-    recovery, note = steps_again(namespace, "both workers of stage 1 killed", kill(namespace, (0, 1), (1, 1)))
+    recovery, note = steps_again(namespace, "both workers of stage 1 killed", kill(namespace, NAME, (0, 1), (1, 1)))
     check(recovery["last"]["source"] == "Start", f"{recovery}")
     check("no worker holds layers 4..7" in recovery["last"]["reason"], recovery["last"]["reason"])
     check(recovery["lostSteps"] >= 10, f"{recovery}")
@@ -266,14 +208,14 @@ def test_one_replica_trains_without_checkpoints(namespace):
 
 
 def test_a_killed_worker_without_a_peer_costs_a_few_steps(namespace):
-    note = few_are_done_again(namespace, "worker killed", kill(namespace, (0, 1), name=ALONE))
+    note = few_are_done_again(namespace, "worker killed", kill(namespace, ALONE, (0, 1)))
     [event] = lab.events(namespace, "Recovered", ALONE)
     check("from copies in memory" in event["note"], event["note"])
     return f"{note}; {event['note']}"
 
 
 def test_a_killed_coordinator_without_a_peer_costs_a_few_steps(namespace):
-    return few_are_done_again(namespace, "coordinator killed", kill(namespace, (0, 0), name=ALONE))
+    return few_are_done_again(namespace, "coordinator killed", kill(namespace, ALONE, (0, 0)))
 
 
 def delete_pod(namespace, place, *how, name=ALONE):
@@ -305,7 +247,7 @@ def test_a_coordinator_that_has_time_to_end_costs_no_step(namespace):
 
 
 def test_all_processes_killed_cost_a_few_steps(namespace):
-    return few_are_done_again(namespace, "all killed", kill(namespace, (0, 0), (0, 1), name=ALONE))
+    return few_are_done_again(namespace, "all killed", kill(namespace, ALONE, (0, 0), (0, 1)))
 
 
 def test_an_idle_worker_takes_the_place_of_a_lost_one(namespace):
@@ -355,7 +297,7 @@ def spare_takes_over(namespace, what, act, most=None, sources=("Copies",)):
     check(taken != lost, f"{lost} has stage 1 again")
     told = [event["note"] for event in lab.events(namespace, "SpareUsed", SPARED)]
     check(len(told) > used and f"{taken} takes stage 1 of {lost}" in told, f"{told}")
-    alike = [[step, here, there] for step, here in logged(SPARED)[0].items() if (there := logged(ALONE)[0].get(step, here)) != here]
+    alike = [[step, here, there] for step, here in logged(LOGS, SPARED)[0].items() if (there := logged(LOGS, ALONE)[0].get(step, here)) != here]
     check(not alike, f"other losses than a job with other failures: {alike[:3]}")
     return note
 
@@ -382,7 +324,7 @@ def test_a_worker_that_ends_twice_goes_to_a_spare(namespace):
     """Its kubelet starts it again at once after the first end, in its pod, and would wait 10 s after the second."""
     train_with_spares(namespace)
     lab.wait_until("copies", lambda: lab.reported_step(namespace, SPARED) >= 10 + 3 * MOST_LOST, LONGEST)
-    first = few_are_done_again(namespace, "killed, a spare", kill(namespace, (0, 1), name=SPARED), name=SPARED)
+    first = few_are_done_again(namespace, "killed, a spare", kill(namespace, SPARED, (0, 1)), name=SPARED)
     step = lab.reported_step(namespace, SPARED)
     lab.wait_until("copies", lambda: lab.reported_step(namespace, SPARED) >= step + 3 * MOST_LOST, LONGEST)
-    return f"{first}; {spare_takes_over(namespace, 'killed again', kill(namespace, (0, 1), name=SPARED))}"
+    return f"{first}; {spare_takes_over(namespace, 'killed again', kill(namespace, SPARED, (0, 1)))}"
