@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two hours in which each two minutes one worker is lost, in a way and a place drawn at random, of a job of two replicas that saves no
 checkpoint."""
+import collections
 import os
 import random
 import time
@@ -17,6 +18,7 @@ MINUTES = float(os.environ.get("WEIR_FAILING_MINUTES", "120"))
 EACH = 120           # seconds from one failure to the next
 CALM = 45            # last seconds of these, whose steps tell how fast the job is undisturbed
 LEAST = 0.93         # of the undisturbed steps
+KEPT_PLANS = 5
 KINDS = "pods,services,configmaps,secrets,serviceaccounts,roles,rolebindings,poddisruptionbudgets,jobs,leases"
 
 
@@ -40,7 +42,11 @@ def failures(namespace, place):
 
 
 def objects(namespace):
-    return sorted(lab.kubectl("-n", namespace, "get", KINDS, "-l", f"weir.dev/job-name={NAME}", "-o", "name").split())
+    """How many of each kind the job has. Each plan is kept in a config map; of them the last ones stay, and are not counted."""
+    names = lab.kubectl("-n", namespace, "get", KINDS, "-l", f"weir.dev/job-name={NAME}", "-o", "name").split()
+    plans = [name for name in names if "-plan-" in name]
+    check(len(plans) <= KEPT_PLANS, f"{len(plans)} plans are kept: {plans}")
+    return collections.Counter(name.split("/")[0] for name in names if name not in plans)
 
 
 def train(namespace):
