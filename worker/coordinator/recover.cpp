@@ -6,6 +6,7 @@
 // what the others have done since.
 #include <algorithm>
 
+#include "worker/base/text.h"
 #include "worker/base/units.h"
 #include "worker/coordinator/cover.h"
 #include "worker/coordinator/kept_sums.h"
