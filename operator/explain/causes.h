@@ -38,7 +38,8 @@ struct CauseInput {
   double step_seconds = 0, step_error = 0;  // measured
   double order_seconds = 0;                 // what this order does not hide
   double fill_seconds = 0;                  // filling and draining the pipeline
-  // That a simulated step under these conditions lacks, over what it usually does.
+  // That a simulated step under these conditions lacks, over what it usually does; 0 without
+  // pauses.
   double unexplained_seconds = 0;
   int micro_batches = 1;
   bool unsure = false;  // something may deviate: then the schedule itself is not named

@@ -74,20 +74,21 @@ std::optional<explain::Waterfall> divided(const Explained& segment, const explai
 }
 
 // Seconds that a simulated step lacks, over those that it usually lacks. Steps without pauses tell
-// which are usual.
+// which are usual; only pauses cost such seconds, so of these steps it is 0.
 double unexplained(const explain::Waterfall& waterfall, const explain::CauseInput& input,
                    const explain::StepOf& step_of, const costing::Conditions& ops,
                    std::optional<double>& usually) {
-  const double pauses = step_of(input.now) - step_of(ops);  // that the times of ops do not have
-  const double lacks = waterfall.of(explain::Line::kNotExplained) - pauses;
+  const double lacks = waterfall.of(explain::Line::kNotExplained);
   const bool at_random = std::ranges::any_of(
       input.deviations, [](const auto& deviation) { return deviation.at_random > 0; });
-  const double own = lacks / input.step_seconds;
   if (!at_random) {
     constexpr double kNewest = 0.2;
+    const double own = lacks / input.step_seconds;
     usually = usually ? (1 - kNewest) * *usually + kNewest * own : own;
+    return 0;
   }
-  return lacks - usually.value_or(0) * input.step_seconds;
+  const double pauses = step_of(input.now) - step_of(ops);  // that the times of ops do not have
+  return lacks - pauses - usually.value_or(0) * input.step_seconds;
 }
 
 // Steps of twice as many micro-batches.
