@@ -147,6 +147,7 @@ class PlanSwitch {
   bool recovers() const;  // the state of the attempt is what ranks hold after a failure
   std::vector<MemberInventory> inventories(const Members& members) const;
   bool told(const MemberState& state) const;
+  std::optional<RecoveryPoint> point_told(const Members& members) const;  // from inventories()
   // Fills state and holders of the attempt from the recovery point. Returns false without one, or
   // if the checkpoint is newer.
   bool take_point(const Members& members);

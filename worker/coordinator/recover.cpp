@@ -64,8 +64,7 @@ void PlanSwitch::note_told(const Members& members, bool idle_too) {
 
 bool PlanSwitch::asks_longer(const std::vector<int>& missing, const Members& members,
                              SteadyTime now, Effects& effects) {
-  const int layer_count = attempt_->plan.stages.back().last + 1;
-  const auto point = recovery_point(inventories(members), layer_count);
+  const auto point = point_told(members);
   const std::int64_t start = std::max(point ? point->step : 0, checkpoint_step_);
   const bool repeats = std::ranges::any_of(missing, [&](int index) {
     const MemberState& state = *members.find(index);
@@ -75,8 +74,7 @@ bool PlanSwitch::asks_longer(const std::vector<int>& missing, const Members& mem
   Attempt& attempt = *attempt_;
   if (!attempt.asks_longer_until) {
     attempt.asks_longer_until = now + progress_deadline_;
-    const auto text = [](int index) { return std::to_string(index); };
-    effects.notes.push_back("the start waits for worker " + joined(missing, ", ", text) +
+    effects.notes.push_back("the start waits for worker " + joined(missing, ", ") +
                             " to tell what it holds: without it, steps after step " +
                             std::to_string(start) + " would be done again");
   }
@@ -146,9 +144,12 @@ std::optional<schedule::Plan> PlanSwitch::cover(const Members& members, SteadyTi
   return without_replicas(attempt.wanted, attempt.covered);
 }
 
+std::optional<RecoveryPoint> PlanSwitch::point_told(const Members& members) const {
+  return recovery_point(inventories(members), attempt_->plan.stages.back().last + 1);
+}
+
 bool PlanSwitch::holds_point(const Members& members) const {
-  const int layers = attempt_->plan.stages.back().last + 1;
-  const auto point = recovery_point(inventories(members), layers);
+  const auto point = point_told(members);
   return point && point->step >= checkpoint_step_;
 }
 
@@ -174,12 +175,10 @@ std::vector<protocol::KeptIds> PlanSwitch::sums_at_point(const Members& members)
 bool PlanSwitch::take_point(const Members& members) {
   Attempt& attempt = *attempt_;
   schedule::Plan& plan = attempt.plan;
-  const auto told = inventories(members);
-  const int layer_count = plan.stages.back().last + 1;
-  std::optional<RecoveryPoint> point = recovery_point(told, layer_count);
+  std::optional<RecoveryPoint> point = point_told(members);
   if (!point || point->step < checkpoint_step_) {
     attempt.no_point = point ? "the checkpoint is newer than what the workers hold"
-                             : why_no_point(told, layer_count);
+                             : why_no_point(inventories(members), plan.stages.back().last + 1);
     return false;
   }
   const auto holds = [&](const schedule::RankPlace& rank) {

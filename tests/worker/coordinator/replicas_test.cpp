@@ -167,12 +167,18 @@ TEST(PlanSwitchOfReplicas, RecoverFromANewerCheckpointOrWithoutAPeerFromAnyOne) 
   }
 }
 
+// Rank 1 is back with nothing, and the others are in the middle of a long op.
+struct BusyJob : Job {
+  explicit BusyJob(std::int64_t checkpoint) {
+    switcher.set_checkpoint(checkpoint);
+    tells = false;
+    lose(1);
+    come(1);
+  }
+};
+
 TEST(PlanSwitchOfReplicas, WaitUntilTheOthersHaveToldWhatTheyHold) {
-  Job job;
-  job.switcher.set_checkpoint(3);
-  job.tells = false;  // they are in the middle of a long op
-  job.lose(1);
-  job.come(1);
+  BusyJob job(3);
   job.pass(900ms);
   EXPECT_TRUE(job.receivers<protocol::Prepare>().empty());
   EXPECT_EQ(job.receivers<protocol::PeerLost>().size(), 3U);
@@ -186,11 +192,7 @@ TEST(PlanSwitchOfReplicas, WaitUntilTheOthersHaveToldWhatTheyHold) {
 // Only a rank that makes no step until the progress deadline counts as one that holds nothing.
 TEST(PlanSwitchOfReplicas, WaitsLongerForRanksWithoutWhichStepsWereRepeated) {
   for (const bool answers : {true, false}) {
-    Job job;
-    job.switcher.set_checkpoint(3);
-    job.tells = false;
-    job.lose(1);
-    job.come(1);
+    BusyJob job(3);
     job.pass(60s);
     EXPECT_TRUE(job.receivers<protocol::Prepare>().empty());
     job.forget();
@@ -210,11 +212,7 @@ TEST(PlanSwitchOfReplicas, WaitsLongerForRanksWithoutWhichStepsWereRepeated) {
 }
 
 TEST(PlanSwitchOfReplicas, DoesNotWaitLongerForASingleStep) {
-  Job job;
-  job.switcher.set_checkpoint(4);
-  job.tells = false;
-  job.lose(1);
-  job.come(1);
+  BusyJob job(4);
   job.pass(1s);
   EXPECT_TRUE(job.receivers<protocol::Prepare>().empty());
   job.pass(10s);
