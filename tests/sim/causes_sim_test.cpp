@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/sim/seeds.h"
 #include "tests/sim/whole_loop.h"
 
 namespace weir::sim {
@@ -59,15 +60,8 @@ bool of_the_schedule(const api::Performance& performance) {
   return cause.empty() || cause == "Order" || cause == "FillAndDrain";
 }
 
-std::pair<std::uint64_t, std::uint64_t> seeds() {
-  if (const char* one = std::getenv("WEIR_SEED"); one != nullptr) {
-    const std::uint64_t seed = std::strtoull(one, nullptr, 10);
-    return {seed, seed};
-  }
-#ifdef WEIR_SANITIZED
-  return {1, 2};
-#endif
-  return {1, 30};
+Seeds seeds() {
+  return seeds_of_run(30, 30, 2);
 }
 
 void print(std::uint64_t seed, const Told& told) {
@@ -81,7 +75,7 @@ void print(std::uint64_t seed, const Told& told) {
 template <class Plant, class Names>
 void expect_named(Plant plant, Names names) {
   int costly = 0, right = 0, near = 0;
-  const auto [first, last] = seeds();
+  const auto [first, last, alone] = seeds();
   for (std::uint64_t seed = first; seed <= last; ++seed) {
     LoopCase one = quiet_case(seed);
     const std::size_t node = seed % 4;
@@ -91,7 +85,7 @@ void expect_named(Plant plant, Names names) {
     const Told* newest = nullptr;
     for (const Told& each : told) {
       const double step = std::strtod(each.performance.step_milliseconds.c_str(), nullptr);
-      if (first == last) print(seed, each);
+      if (alone) print(seed, each);
       if (each.time < kBegin) {
         EXPECT_TRUE(of_the_schedule(each.performance)) << seed << " " << each.performance.cause;
         if (step > 0) before = step;
@@ -109,7 +103,7 @@ void expect_named(Plant plant, Names names) {
     near += cost > 0.8 && cost < 1.2 ? 1 : 0;
     if (!named) print(seed, *newest);
   }
-  if (first == last) return;
+  if (alone) return;
   std::printf("%d of %d named right, %d costs right\n", right, costly, near);
   EXPECT_GE(costly, static_cast<int>(last) / 3);
   EXPECT_GE(right, costly * 98 / 100);

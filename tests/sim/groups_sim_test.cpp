@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <numeric>
 #include <ostream>
 #include <string>
@@ -16,14 +15,10 @@
 #include "operator/estimator/replica_model.h"
 #include "tests/sim/adapted_replicas.h"
 #include "tests/sim/group_sim.h"
+#include "tests/sim/seeds.h"
 
 namespace weir::sim {
 namespace groups_sim_test {
-
-bool full() {
-  const char* value = std::getenv("WEIR_FULL");
-  return value != nullptr && std::string(value) == "1";
-}
 
 struct Case {
   const char* name;
@@ -63,8 +58,8 @@ class E9 : public testing::TestWithParam<Case> {};
 
 // Six seeds meet the targets of the table; with fewer the spread of a seed is allowed for.
 TEST_P(E9, Throughput) {
-  const int seeds = full() ? 6 : 2;
-  const double spread = full() ? 1 : 0.96;
+  const int seeds = full_run() ? 6 : 2;
+  const double spread = full_run() ? 1 : 0.96;
   const Case& one = GetParam();
   const GroupRun exact = mean_run(one, Sync::kAllReduce, seeds, false);
   const GroupRun sdpipe = mean_run(one, Sync::kSdpipe, seeds, false);
@@ -84,16 +79,16 @@ TEST_P(E9, Throughput) {
 TEST_P(E9, Learning) {
   const Case& one = GetParam();
   const std::string name = one.name;
-  if (!full() && name != "changing" && name != "net") {
+  if (!full_run() && name != "changing" && name != "net") {
     GTEST_SKIP() << "two cases; all with WEIR_FULL=1";
   }
-  const int seeds = full() ? 6 : 1;
+  const int seeds = full_run() ? 6 : 1;
   const GroupRun sdpipe = mean_run(one, Sync::kSdpipe, seeds, true);
   const GroupRun groups = mean_run(one, Sync::kGroups, seeds, true);
   std::printf("%-18s consensus error: SDPipe %.5f, ours %.5f; loss %.3f, %.3f\n", one.name,
               sdpipe.consensus_error, groups.consensus_error, sdpipe.loss, groups.loss);
   EXPECT_LE(groups.consensus_error, sdpipe.consensus_error / 3);
-  if (!full()) return;
+  if (!full_run()) return;
   // After as many units of time: the steps gained must not be paid for in loss.
   const GroupRun exact = mean_run(one, Sync::kAllReduce, seeds, true);
   std::printf("%-18s loss of all-reduce %.3f\n", one.name, exact.loss);
@@ -165,7 +160,7 @@ Rebalanced run_exact(const UnevenOptions& options, bool rebalance, std::uint64_t
 }
 
 void expect_rebalance(const UnevenOptions& options, double least, int most_changes) {
-  const int seeds = full() ? 6 : 2;
+  const int seeds = full_run() ? 6 : 2;
   double ratio = 0;
   for (int seed = 1; seed <= seeds; ++seed) {
     const auto number = static_cast<std::uint64_t>(seed);
@@ -205,7 +200,7 @@ std::vector<Regime> random_regimes(std::uint64_t seed, double horizon, int repli
 // Every window of 1000 units against doing nothing.
 void expect_no_worse_than_nothing(shares::Allowed allowed, double least, double least_mean) {
   constexpr double kHorizon = 5000, kWindow = 1000;
-  const int seeds = full() ? 200 : 20;
+  const int seeds = full_run() ? 200 : 20;
   double ratios = 0, changes = 0, worst = 10;
   for (int seed = 1; seed <= seeds; ++seed) {
     const auto number = static_cast<std::uint64_t>(seed);

@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/sim/explained_job.h"
+#include "tests/sim/seeds.h"
 
 namespace weir::sim {
 namespace naming_sim_test {
@@ -24,16 +25,8 @@ using explain::Kind;
 constexpr double kLeastCost = 0.05;  // of a step without the fault
 constexpr double kNamedRight = 0.98, kCostRight = 0.9, kLargerNamed = 0.9, kBlamed = 0.02;
 
-std::pair<std::uint64_t, std::uint64_t> seeds() {
-  if (const char* one = std::getenv("WEIR_SEED"); one != nullptr) {
-    const std::uint64_t seed = std::strtoull(one, nullptr, 10);
-    return {seed, seed};
-  }
-  if (std::getenv("WEIR_FULL") != nullptr) return {1, 200};
-#ifdef WEIR_SANITIZED
-  return {1, 3};
-#endif
-  return {1, 40};
+Seeds seeds() {
+  return seeds_of_run(40, 200, 3);
 }
 
 struct Planted {
@@ -127,7 +120,7 @@ bool named_right(const Planted& planted, const explain::Causes& told) {
 
 void expect_named(FaultKind kind, bool usual_links_slow = false) {
   int costly = 0, right = 0, near = 0;
-  const auto [first, last] = seeds();
+  const auto [first, last, alone] = seeds();
   for (std::uint64_t seed = first; seed <= last; ++seed) {
     ExplainedJob job(seed, 2, kind == FaultKind::kSums ? 2 : 1, usual_links_slow);
     const auto fault = planted(job, kind, seed);
@@ -138,11 +131,11 @@ void expect_named(FaultKind kind, bool usual_links_slow = false) {
     const double ratio = told.main ? told.main->seconds / fault->cost : 0;
     right += named ? 1 : 0;
     near += named && ratio >= 0.8 && ratio <= 1.2 ? 1 : 0;
-    if (!named || first == last || (std::getenv("WEIR_VERBOSE") && (ratio < 0.8 || ratio > 1.2)))
+    if (!named || alone || (std::getenv("WEIR_VERBOSE") && (ratio < 0.8 || ratio > 1.2)))
       print(seed, job, *fault, told);
   }
   std::printf("%d of %d named right, %d with the right cost\n", right, costly, near);
-  if (first == last) return;
+  if (alone) return;
   EXPECT_GE(costly, 0.8 * static_cast<double>(last));
   EXPECT_GE(right, std::floor(kNamedRight * costly));
   EXPECT_GE(near, std::floor(kCostRight * costly));
@@ -174,7 +167,7 @@ TEST(NamingSim, FindsTheLargerOfTwoFaults) {
   constexpr std::array kKinds{FaultKind::kDevice, FaultKind::kForwardLink, FaultKind::kBackwardLink,
                               FaultKind::kData, FaultKind::kSums};
   int pairs = 0, right = 0;
-  const auto [first, last] = seeds();
+  const auto [first, last, alone] = seeds();
   for (std::uint64_t seed = first; seed <= last; ++seed) {
     const ExplainedJob job(seed, 2, 1, false);
     Random random(mix_seed(seed, "kinds"));
@@ -189,28 +182,28 @@ TEST(NamingSim, FindsTheLargerOfTwoFaults) {
         ExplainedJob(job).causes({larger->faults.front(), smaller->faults.front()});
     const bool named = named_right(*larger, told);
     right += named ? 1 : 0;
-    if (!named || first == last) {
+    if (!named || alone) {
       print(seed, job, *larger, told);
       std::printf("    smaller: %s %s costs %.1f ms\n", name(smaller->kind), smaller->place.c_str(),
                   1e3 * smaller->cost);
     }
   }
   std::printf("%d of %d larger ones named\n", right, pairs);
-  if (first == last) return;
+  if (alone) return;
   EXPECT_GE(pairs, static_cast<double>(last) / 3);
   EXPECT_GE(right, std::floor(kLargerNamed * pairs));
 }
 
 TEST(NamingSim, BlamesNobodyForUsualSteps) {
   int blamed = 0;
-  const auto [first, last] = seeds();
+  const auto [first, last, alone] = seeds();
   for (std::uint64_t seed = first; seed <= last; ++seed) {
     ExplainedJob job(seed, 2, 1, false);
     const explain::Causes told = job.causes({});
     const bool blames =
         told.main && told.main->kind != Kind::kOrder && told.main->kind != Kind::kFill;
     blamed += blames ? 1 : 0;
-    if (blames || first == last) print(seed, job, {}, told);
+    if (blames || alone) print(seed, job, {}, told);
   }
   std::printf("%d of %d blamed\n", blamed, static_cast<int>(last - first + 1));
   EXPECT_LE(blamed, std::max(1.0, kBlamed * static_cast<double>(last)));

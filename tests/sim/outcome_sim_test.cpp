@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/sim/seeds.h"
 #include "tests/sim/whole_loop.h"
 
 namespace weir::sim {
@@ -41,24 +42,13 @@ LoopCase moving_case(std::uint64_t seed) {
   return one;
 }
 
-std::uint64_t seeds() {
-  const char* value = std::getenv("WEIR_FULL");
-#ifdef WEIR_SANITIZED
-  return 2;
-#endif
-  return value != nullptr && std::string(value) == "1" ? 100 : 20;
-}
-
 TEST(OutcomeSim, TellsTheGainOfAChangeAlthoughTheNetworkMoves) {
-  std::uint64_t first = 1, last = seeds();
-  if (const char* one = std::getenv("WEIR_SEED"); one != nullptr) {
-    first = last = std::strtoull(one, nullptr, 10);
-  }
+  const auto [first, last, alone] = seeds_of_run(20, 100, 2);
   int told = 0, right = 0;
   for (std::uint64_t seed = first; seed <= last; ++seed) {
     WholeLoop loop(moving_case(seed), "Auto", seed);
     loop.run();
-    if (first == last) std::printf("%s", loop.history().c_str());
+    if (alone) std::printf("%s", loop.history().c_str());
     for (const auto& what : loop.wrong()) ADD_FAILURE() << "seed " << seed << ", " << what;
     for (const WholeLoop::Outcome& outcome : loop.outcomes()) {
       ++told;
@@ -71,7 +61,7 @@ TEST(OutcomeSim, TellsTheGainOfAChangeAlthoughTheNetworkMoves) {
     }
   }
   std::printf("%d of %d outcomes within a third of the truth or 1.5 points\n", right, told);
-  if (first == last) return;
+  if (alone) return;
   EXPECT_GE(told, static_cast<int>(last) / 2);
   EXPECT_GE(right, std::ceil(0.95 * told));
 }

@@ -2,10 +2,10 @@
 // Experiments E6 and E8 (tests/bench/README.md "Experiments"): is the right plan chosen, how much
 // is lost against the best plan in hindsight, how often is it changed. Short here; WEIR_FULL=1 runs
 // thousands of steps. A failing case prints its seed.
-#include <cstdlib>
 
 #include <gtest/gtest.h>
 
+#include "tests/sim/seeds.h"
 #include "tests/sim/tuned_job.h"
 #include "worker/base/units.h"
 #include "worker/schedule/caps.h"
@@ -14,11 +14,6 @@ namespace weir::sim {
 namespace tuner_sim_test {
 
 constexpr double kUnit = 0.004;  // seconds of one forward of one sample
-
-bool full() {
-  const char* value = std::getenv("WEIR_FULL");
-  return value != nullptr && std::string(value) == "1";
-}
 
 // 64 samples a step, 32 in flight, f(mb) = mb + 1/2, b = 2f, c = c1 mb.
 Job sized_job(double c1) {
@@ -163,7 +158,7 @@ TEST(E8, SplitBackwardsGainAndLoseLittleAgainstTheBestFixedPlan) {
 #ifdef WEIR_SANITIZED
   GTEST_SKIP() << "minutes under a sanitizer";
 #endif
-  if (!full()) return expect_little_regret_split(2.2, 800, 1);
+  if (!full_run()) return expect_little_regret_split(2.2, 800, 1);
   for (const double burst : {0.1, 0.6, 2.2, 11.0, 44.0}) expect_little_regret_split(burst, 1000, 4);
 }
 
@@ -188,12 +183,12 @@ TEST(E8, LittleIsLostAgainstTheBestFixedPlan) {
 #ifdef WEIR_SANITIZED
   GTEST_SKIP() << "minutes under a sanitizer, of code that the next two run as well";
 #endif
-  if (!full()) return expect_little_regret(2.2, 800, 1);
+  if (!full_run()) return expect_little_regret(2.2, 800, 1);
   for (const double burst : {0.1, 0.6, 2.2, 11.0, 44.0}) expect_little_regret(burst, 1000, 4);
 }
 
 TEST(E8, TwoThousandQuietStepsSwitchNothing) {
-  for (int seed = 1; seed <= (full() ? 20 : 2); ++seed)
+  for (int seed = 1; seed <= (full_run() ? 20 : 2); ++seed)
     for (const auto& [c1, splits] : {std::pair(0.02, false),
                                      {0.15, false},
                                      {0.6, false},
@@ -220,7 +215,7 @@ TEST(E8, TwoThousandQuietStepsSwitchNothing) {
 // The profile says that 32 samples fit, a device holds hardly more: caps go down until 2 % are
 // free, and no later plan fills it again, whatever the links do.
 TEST(MemoryGuard, LowersCapsUntilThereIsRoomAndRemembers) {
-  for (int seed = 1; seed <= (full() ? 20 : 2); ++seed) {
+  for (int seed = 1; seed <= (full_run() ? 20 : 2); ++seed) {
     Random random(static_cast<std::uint64_t>(seed));
     Job job = sized_job(0.6);
     job.real_samples = 32.2;
@@ -248,7 +243,7 @@ TEST(E8, WhereOneRobustPlanIsBestItStays) {
   Loop loop = test_loop(schedule::Dispatch::kStrict);
   loop.rate_noise = 0.05;
   TunedJob tuned(job, loop, kfkb(job, 4, 2), 7);
-  tuned.run(full() ? 1500 : 300);
+  tuned.run(full_run() ? 1500 : 300);
   EXPECT_LE(100.0 * static_cast<double>(tuned.switches().size()) /
                 static_cast<double>(tuned.steps().size()),
             1.0);

@@ -12,6 +12,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/sim/seeds.h"
 #include "tests/sim/whole_loop.h"
 
 namespace weir::sim {
@@ -32,10 +33,6 @@ constexpr std::uint64_t kParts = 20;  // one seed each: ctest runs them beside e
 constexpr double kHorizon = 3600;     // seconds
 #endif
 
-struct Seeds {
-  std::uint64_t first = 1, last = 0;
-  bool alone = false;
-};
 Seeds seeds_of(std::uint64_t part) {
   if (const char* one = std::getenv("WEIR_SEED"); one != nullptr) {
     const std::uint64_t seed = std::strtoull(one, nullptr, 10);
@@ -46,8 +43,7 @@ Seeds seeds_of(std::uint64_t part) {
     const std::uint64_t first = std::strtoull(some, &rest, 10);
     return part == 0 ? Seeds{first, std::strtoull(rest + 1, nullptr, 10)} : Seeds{};
   }
-  const char* value = std::getenv("WEIR_FULL");
-  std::uint64_t all = value != nullptr && std::string(value) == "1" ? 200 : 20;
+  std::uint64_t all = full_run() ? 200 : 20;
 #ifdef WEIR_SANITIZED
   all = 4;
 #endif
