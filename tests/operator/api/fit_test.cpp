@@ -103,9 +103,21 @@ TEST(Fit, AnyStatusKeepsTheLimitsOfTheCrd) {
   check(json::parse(encode_status(job(), status))["status"], status_schema(), "status");
 }
 
+// The longest explanation that a report could tell.
+ReportStatus with_long_explanation() {
+  ReportStatus status;
+  status.performance = {kLong, kHuge, kHuge, kLong, {},    kHuge, {},
+                        kLong, kLong, kLong, {},    kLong, kLong, {}};
+  status.performance.also_seen.assign(kMany, {kLong, kLong, kLong});
+  status.performance.remedies.assign(kMany, {kLong, kLong, kLong, kLong});
+  status.performance.ranks.assign(kMany, {kHuge, kHuge, kHuge, kHuge, kHuge, kHuge, kHuge});
+  status.performance.lines.assign(kMany, {kLong, kLong});
+  return status;
+}
+
 TEST(Fit, AnyReportKeepsTheLimitsOfTheCrd) {
   for (const int percentage : {-kHuge, kHuge}) {
-    ReportStatus status;
+    ReportStatus status = with_long_explanation();
     status.has_progress = true;
     status.percentage = percentage;
     status.samples_per_second = status.loss = status.bubble_percent = kLong;
@@ -117,12 +129,6 @@ TEST(Fit, AnyReportKeepsTheLimitsOfTheCrd) {
     status.sync_group_size_max = kHuge;
     status.sync_mean_group_size = status.sync_max_staleness = kLong;
     status.micro_batch_shares.assign(kMany, kHuge);
-    status.performance = {kLong, kHuge, kHuge, kLong, {},    kHuge, {},
-                          kLong, kLong, kLong, {},    kLong, kLong, {}};
-    status.performance.also_seen.assign(kMany, {kLong, kLong, kLong});
-    status.performance.remedies.assign(kMany, {kLong, kLong, kLong, kLong});
-    status.performance.ranks.assign(kMany, {kHuge, kHuge, kHuge, kHuge, kHuge, kHuge, kHuge});
-    status.performance.lines.assign(kMany, {kLong, kLong});
 
     check(json::parse(encode_report_status(job(), status))["status"], status_schema(), "status");
   }
@@ -130,15 +136,9 @@ TEST(Fit, AnyReportKeepsTheLimitsOfTheCrd) {
 
 TEST(Fit, NoExplanationIsAboveItsLimit) {
   constexpr std::size_t kMostExplanation = std::size_t{64} * 1024;  // of a job of any size
-  ReportStatus status;
-  status.performance = {kLong, kHuge, kHuge, kLong, {},    kHuge, {},
-                        kLong, kLong, kLong, {},    kLong, kLong, {}};
-  status.performance.also_seen.assign(kMany, {kLong, kLong, kLong});
-  status.performance.remedies.assign(kMany, {kLong, kLong, kLong, kLong});
-  status.performance.ranks.assign(kMany, {kHuge, kHuge, kHuge, kHuge, kHuge, kHuge, kHuge});
-  status.performance.lines.assign(kMany, {kLong, kLong});
 
-  const json sent = json::parse(encode_report_status(job(), status))["status"]["performance"];
+  const json sent =
+      json::parse(encode_report_status(job(), with_long_explanation()))["status"]["performance"];
 
   EXPECT_FALSE(sent["remedies"].empty());
   EXPECT_LE(sent.dump().size(), kMostExplanation);
