@@ -1,11 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs whose workers are lost, seen from outside: who has which place, how one is killed, and what the loss logs of the workers tell."""
+"""Jobs whose workers are lost, seen from outside: how they begin, who has which place, how one is killed, and what the loss logs of the workers tell."""
 import collections
 import json
 import threading
 import time
 
 import lab
+
+
+def start(namespace, body, steps):
+    """Applies a job whose workers log their losses to the claim `logs`, and waits until it has trained so many steps."""
+    name, worker = body["metadata"]["name"], body["spec"]["worker"]
+    worker["args"].append(f"--loss-log=/logs/{name}.$(WEIR_POD_NAME).json")
+    worker["volumes"].append({"name": "logs", "persistentVolumeClaim": {"claimName": "logs"}})
+    worker["volumeMounts"].append({"name": "logs", "mountPath": "/logs"})
+    lab.apply(body, namespace=namespace)
+    lab.kubectl("-n", namespace, "wait", "--for=condition=Ready", f"ppj/{name}", "--timeout=120s", timeout=130)
+    lab.wait_until(f"{steps} steps", lambda: lab.reported_step(namespace, name) >= steps, 60)
 
 
 def logged(folder, name):

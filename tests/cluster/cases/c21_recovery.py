@@ -7,7 +7,7 @@ import time
 
 import jobs
 import lab
-from failing import Outage, kill, logged, ranks
+from failing import Outage, kill, logged, ranks, start
 from lab import check
 
 LOGS = lab.STATE / "logs-recovery"
@@ -80,7 +80,7 @@ def few_are_done_again(namespace, what, lose, counted=True, most=None, name=ALON
 
 
 def train(namespace, name, replicas, times, idle=0, spares=0):
-    body = jobs.replicas_job(name, replicas, 1_000_000, args=[f"--loss-log=/logs/{name}.$(WEIR_POD_NAME).json"], times=times)
+    body = jobs.replicas_job(name, replicas, 1_000_000, times=times)
     if idle:
         for stage, group in enumerate(body["spec"]["workerGroups"]):
             group["stageRange"] = {"first": stage, "last": stage}
@@ -89,12 +89,8 @@ def train(namespace, name, replicas, times, idle=0, spares=0):
         body["spec"]["workerGroups"][1]["spares"] = spares
     body["spec"]["failurePolicy"] = {"maxRestarts": 10}
     body["spec"]["recovery"] = {"maxLostSteps": MOST_LOST}
-    body["spec"]["worker"]["volumes"].append({"name": "logs", "persistentVolumeClaim": {"claimName": "logs"}})
-    body["spec"]["worker"]["volumeMounts"].append({"name": "logs", "mountPath": "/logs"})
-    lab.apply(body, namespace=namespace)
+    start(namespace, body, 10)
     RESTARTS[name] = 0
-    lab.kubectl("-n", namespace, "wait", "--for=condition=Ready", f"ppj/{name}", "--timeout=120s", timeout=130)
-    lab.wait_until("ten steps", lambda: lab.reported_step(namespace, name) >= 10, 60)
 
 
 def prepare(namespace):

@@ -8,7 +8,7 @@ import time
 
 import jobs
 import lab
-from failing import kill, logged, ranks
+from failing import kill, logged, ranks, start
 from lab import check, say
 
 LONG = {"test_a_failure_each_two_minutes"}
@@ -51,13 +51,10 @@ def objects(namespace):
 
 def train(namespace):
     lab.shared_claim(namespace, "logs", LOGS)
-    body = jobs.replicas_job(NAME, 2, 10**7, args=[f"--loss-log=/logs/{NAME}.$(WEIR_POD_NAME).json"])
+    lab.apply(*jobs.replicas_maps("n4", 0.010, 0.020), namespace=namespace)
+    body = jobs.replicas_job(NAME, 2, 10**7)
     body["spec"]["failurePolicy"] = {"maxRestarts": 3}   # what costs no progress does not count against it
-    body["spec"]["worker"]["volumes"].append({"name": "logs", "persistentVolumeClaim": {"claimName": "logs"}})
-    body["spec"]["worker"]["volumeMounts"].append({"name": "logs", "mountPath": "/logs"})
-    lab.apply(*jobs.replicas_maps("n4", 0.010, 0.020), body, namespace=namespace)
-    lab.kubectl("-n", namespace, "wait", "--for=condition=Ready", f"ppj/{NAME}", "--timeout=120s", timeout=130)
-    lab.wait_until("twenty steps", lambda: lab.reported_step(namespace, NAME) >= 20, 90)
+    start(namespace, body, 20)
 
 
 def whole(namespace):
@@ -70,22 +67,23 @@ def test_a_failure_each_two_minutes(namespace):
     draw, calm_steps, calm_seconds, drawn = random.Random(24), 0, 0.0, []
     before, first, begin = objects(namespace), lab.reported_step(namespace, NAME), time.monotonic()
     while time.monotonic() - begin < 60 * MINUTES:
-        start, place = time.monotonic(), draw.choice(sorted(ranks(namespace, NAME)))
-        what = draw.choice(sorted(failures(namespace, place)))
+        since, place = time.monotonic(), draw.choice(sorted(ranks(namespace, NAME)))
+        acts = failures(namespace, place)
+        what = draw.choice(sorted(acts))
         drawn.append(what)
         at = lab.reported_step(namespace, NAME)
-        failures(namespace, place)[what]()
+        acts[what]()
         lab.wait_until(f"failure {len(drawn)}: steps after replica {place[0]} stage {place[1]} was {what}", lambda: lab.reported_step(namespace, NAME) > at, 60,
                        show=lambda: lab.show_condition(lab.job(namespace, NAME), "Ready"))
         lab.wait_until(f"failure {len(drawn)}: all replicas after replica {place[0]} stage {place[1]} was {what}", lambda: whole(namespace), EACH,
                        show=lambda: lab.show_condition(lab.job(namespace, NAME), "Degraded"))
-        back = time.monotonic() - start
-        time.sleep(max(0.0, start + EACH - CALM - time.monotonic()))
+        back = time.monotonic() - since
+        time.sleep(max(0.0, since + EACH - CALM - time.monotonic()))
         calm_at, calm_from = lab.reported_step(namespace, NAME), time.monotonic()
-        time.sleep(max(1.0, start + EACH - time.monotonic()))
+        time.sleep(max(1.0, since + EACH - time.monotonic()))
         calm_steps, calm_seconds = calm_steps + lab.reported_step(namespace, NAME) - calm_at, calm_seconds + time.monotonic() - calm_from
         say(f"failure {len(drawn)}: replica {place[0]} stage {place[1]} was {what}: whole after {back:.1f} s, {lab.reported_step(namespace, NAME) - at} steps "
-            f"in {time.monotonic() - start:.0f} s, {calm_steps / calm_seconds:.2f} in a calm second")
+            f"in {time.monotonic() - since:.0f} s, {calm_steps / calm_seconds:.2f} in a calm second")
     steps, seconds = lab.reported_step(namespace, NAME) - first, time.monotonic() - begin
     share = steps / (seconds * calm_steps / calm_seconds)
     status = lab.job(namespace, NAME)["status"]
