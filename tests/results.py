@@ -8,10 +8,12 @@ usage: tests/results.py count PART LOGS BUILD CODE [--beside]
                                            parts ran at the same time, so a test that failed counts only when it has run alone
        tests/results.py alone LOGS         runs the tests that failed beside other parts, one at a time; prints as count
        tests/results.py slowest LOGS [N]   the N slowest tests of all parts (default 20)
+       tests/results.py failed LOGS        each test of any part that failed, with the first lines that say why
 
 A test program writes its tests into BUILD/tests/results/NAME.xml (tests/CMakeLists.txt). One that ended without it has crashed or
 was stopped: it runs again test by test, so that the test is named. Times of all tests go to LOGS/tests.tsv.
 """
+import itertools
 import json
 import os
 import pathlib
@@ -22,6 +24,8 @@ import xml.etree.ElementTree as tree
 
 LIMIT = 120   # seconds of one test, when a program is run again test by test
 LINE = re.compile(r"^(?:PASS|FAIL|SKIP) (\S+) \((\d+) s\)")
+NEXT = re.compile(r"^(?:PASS|FAIL|SKIP) |^\[\d\d:|^=====")   # ends what is said of one failure
+WHY = 12      # lines of it
 
 
 def programs_of(build):
@@ -138,16 +142,32 @@ def report(part, logs, rows):
     print(*(sum(verdict == wanted for _, _, verdict in rows) for wanted in ("pass", "fail", "skip")))
 
 
+def rows_of(logs):
+    """[(part, name, seconds, verdict)] of what `report` has told."""
+    told = logs / "tests.tsv"
+    return [line.split("\t") for line in told.read_text(encoding="utf-8").splitlines()] if told.exists() else []
+
+
 def slowest(logs, number):
-    rows = []
-    if (logs / "tests.tsv").exists():
-        for line in (logs / "tests.tsv").read_text(encoding="utf-8").splitlines():
-            part, name, seconds, _ = line.split("\t")
-            rows.append((float(seconds), part, name))
+    rows = [(float(seconds), part, name) for part, name, seconds, _ in rows_of(logs)]
     for log in logs.glob("*.log"):   # of the parts that print lines
         rows += [(float(m[2]), log.stem, m[1]) for m in map(LINE.match, log.read_text(errors="replace").splitlines()) if m]
     for seconds, part, name in sorted(rows, reverse=True)[:number]:
         print(f"{seconds:7.1f} s  {part:10} {name}")
+
+
+def failed(logs):
+    """Short enough for the end of a log of which only the end is kept."""
+    for part, name, _, verdict in rows_of(logs):
+        if verdict == "fail":
+            print(f"FAILED {part}: {name}")
+    for log in sorted(logs.glob("*.log")):
+        lines = log.read_text(errors="replace").splitlines()
+        for number, line in enumerate(lines):
+            of_a_part = line.startswith("FAIL ") and LINE.match(line)
+            if of_a_part or line.startswith(("FAIL: ", "ERROR: ")):   # the others are unittest's
+                why = list(itertools.takewhile(lambda text: not NEXT.match(text), lines[number + 1:]))[:WHY]
+                print(f"FAILED {log.stem}: " + "\n".join(text[:400] for text in [line, *why]))
 
 
 def main():
@@ -158,6 +178,8 @@ def main():
         alone(pathlib.Path(rest[0]))
     elif what == ["slowest"] and len(rest) in (1, 2):
         slowest(pathlib.Path(rest[0]), int(rest[1]) if len(rest) == 2 else 20)
+    elif what == ["failed"] and len(rest) == 1:
+        failed(pathlib.Path(rest[0]))
     else:
         print(__doc__)
         return 0 if what in (["-h"], ["--help"]) else 2

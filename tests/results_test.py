@@ -78,6 +78,15 @@ class Results(unittest.TestCase):
         self.assertEqual(self.run_results("fail", beside=["--beside"])[-1], "1 0 0")
         self.assertEqual(self.output("alone", self.build)[-1], "1 0 0")
 
+    def test_the_end_names_what_failed_in_every_kind_of_part(self):
+        self.run_results("pass", "fail")
+        (self.build / "faults.log").write_text("PASS faults.one (2 s)\nFAIL faults.two (69 s): no room\n  rules\n  of it\nPASS faults.three (1 s)\n")
+        (self.build / "chart.log").write_text("FAIL ops: what a test prints\n=====\nFAIL: test_x (Chart)\n-----\nAssertionError: 1\n\n=====\nERROR: test_y (Chart)\nno file\n")
+        self.assertEqual(self.output("failed", self.build), [
+            "FAILED part: Suite.Second",
+            "FAILED chart: FAIL: test_x (Chart)", "-----", "AssertionError: 1", "", "FAILED chart: ERROR: test_y (Chart)", "no file",
+            "FAILED faults: FAIL faults.two (69 s): no room", "  rules", "  of it"])
+
 
 if __name__ == "__main__":
     if sys.argv[1:] in (["-h"], ["--help"]):

@@ -289,7 +289,8 @@ Tick tick(facts::Facts facts, Memory before, bool replan) {
         tiers_above_enabled(facts.spec))) {
     return tick;
   }
-  tick.replan_taken = replan;
+  // Here, because the tier itself is not asked where there is no news.
+  if (replan) tick.memory.compression.stopped = false;
   const auto interval = std::chrono::seconds(adaptation.evaluation_interval_seconds);
   // Each metrics tick wakes the job. So the pass wakes itself only for the rest of an interval if a
   // tick came too early. Without metrics only the memory guard is left, and the next pass for the
@@ -304,6 +305,9 @@ Tick tick(facts::Facts facts, Memory before, bool replan) {
   Evaluation evaluation{
       .facts = facts, .tick = tick, .asked = replan, .memory_short = memory_short};
   ask_tiers(evaluation);
+  // A request that comes between two scrapes waits for the next one: until then no tier has
+  // anything to cost.
+  tick.replan_taken = replan && (tick.proposal.has_value() || !evaluation.decision.too_soon);
   return tick;
 }
 

@@ -75,6 +75,7 @@ void take_codecs(const facts::Facts& facts, Tick& tick, const gate::Proposal& pr
   }
   memory.compression.clock.last_change = tick.clocks.compress_last_change = facts.now;
   memory.retune.last_change_step = facts.report->step;
+  compression::note_change(facts.report->step, memory.compression);
   gate::nothing_offered(memory.retune.record);
   const bool reverted = proposal.kind == Kind::kRevertCodecs;
   const char* const reason = reverted                             ? "CompressionReverted"

@@ -29,7 +29,8 @@ struct PodInput {
   std::string coordinator;  // "<job>-<group>-<0>.<job>:7070"
   std::string control_url;
   std::vector<std::string> avoided_nodes;
-  int generation = 0;  // status.podGeneration when the pod is made
+  std::vector<std::string> last_nodes;  // where it goes if no other node takes it
+  int generation = 0;                   // status.podGeneration when the pod is made
   // The kubelet restarts the trainer in its pod after any other exit code. Empty: after none.
   std::vector<int> final_exit_codes;
   bool queued = false;  // a queue admits the pods, which has no time limit

@@ -17,7 +17,8 @@ constexpr std::size_t kMostPendingReason = 1024, kMostNodes = 16, kMostNodeReaso
 constexpr std::size_t kMostObjectName = 253, kMostStages = 256, kMostLinks = 16, kMostShares = 256,
                       kMostLines = 16, kMostRanks = 64, kMostSeen = 8, kMostCauseText = 512;
 constexpr std::size_t kMostSplit = 128, kMostModelText = 256, kMostFolder = 4096,
-                      kMostRecovery = 1024, kMostRestarted = 4096, kMostReplicas = 256;
+                      kMostRecovery = 1024, kMostRestarted = 4096, kMostReplicas = 256,
+                      kMostLosses = 64;
 
 void shorten(std::string& text, std::size_t limit) {
   if (text.size() > limit) text = cut(text, limit);
@@ -74,6 +75,8 @@ void fit(JobStatus& status) {
   for (ContainerRestarts& each : status.recovery.container_restarts) {
     shorten(each.pod_uid, kMostReason);
   }
+  shorten(status.recovery.losses, kMostLosses);
+  for (WorkerLoss& each : status.recovery.losses) shorten(each.worker, kMostObjectName);
   if (status.recovery.last) {
     shorten({&status.recovery.last->source, &status.recovery.last->pause_seconds}, kMostNumber);
     shorten(status.recovery.last->reason, kMostRecovery);

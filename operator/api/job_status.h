@@ -88,6 +88,12 @@ struct ContainerRestarts {
   bool operator==(const ContainerRestarts&) const = default;
 };
 
+// The last loss of a worker, kept while it decides whether the next one uses the restart budget.
+struct WorkerLoss {
+  std::string worker;     // name of its first pod
+  std::int64_t step = 0;  // completed steps
+  bool operator==(const WorkerLoss&) const = default;
+};
 struct RecoveryStatus {
   std::string copies;           // protocol::Report::snapshots
   std::string spares;           // that have joined, of those wanted, as "1/2"; "" = none wanted
@@ -95,6 +101,8 @@ struct RecoveryStatus {
   std::optional<Recovery> last;
   int incarnation = 0;  // of the applied plan: how often its workers have joined again
   std::vector<ContainerRestarts> container_restarts;
+  std::vector<WorkerLoss> losses;
+  std::optional<Time> recoverable_until;   // when condition Recoverable was last True
   std::vector<int> lost_replicas;          // protocol::Report::lost_replicas
   std::optional<Time> last_container_end;  // of those that were counted as a restart
   bool operator==(const RecoveryStatus&) const = default;
@@ -123,6 +131,7 @@ struct JobStatus {
   // Each restart, resume and release raises this number. A pod has it as annotation
   // weir.dev/pod-generation.
   int pod_generation = 0;
+  int resumed_generation = 0;  // pod_generation of the last resume; 0 = never resumed
   std::string last_restart_reason, last_restart_scope;  // scope: Worker, Job
   std::vector<RestartCount> restart_reasons;
   std::vector<AvoidedNode> avoided_nodes;

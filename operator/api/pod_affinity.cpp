@@ -14,6 +14,10 @@ using nlohmann::json;
 
 constexpr auto kHostname = "kubernetes.io/hostname";
 
+json not_on(const std::string& node) {
+  return {{"key", "metadata.name"}, {"operator", "NotIn"}, {"values", {node}}};
+}
+
 }  // namespace
 
 // Pods of a job prefer to be near each other; the narrowest topology key has the largest weight.
@@ -50,9 +54,14 @@ void add_affinity(const PipelineJob& job, const PodInput& input, json& spec) {
       json& fields = term["matchFields"];
       if (!fields.is_array()) fields = json::array();
       for (const std::string& node : input.avoided_nodes) {
-        fields.push_back({{"key", "metadata.name"}, {"operator", "NotIn"}, {"values", {node}}});
+        fields.push_back(not_on(node));
       }
     }
+  }
+  for (const std::string& node : input.last_nodes) {
+    preferred_of("nodeAffinity")
+        .push_back(
+            {{"weight", 100}, {"preference", {{"matchFields", json::array({not_on(node)})}}}});
   }
   if (!affinity.empty()) spec["affinity"] = std::move(affinity);
 }

@@ -95,6 +95,10 @@ void fields(const auto& io, Same<ContainerRestarts> auto& restarts) {
   io.always("podUid", restarts.pod_uid);
   io("count", restarts.count);
 }
+void fields(const auto& io, Same<WorkerLoss> auto& loss) {
+  io.always("worker", loss.worker);
+  io("step", loss.step);
+}
 void fields(const auto& io, Same<RecoveryStatus> auto& recovery) {
   io("copies", recovery.copies);
   io("spares", recovery.spares);
@@ -104,6 +108,8 @@ void fields(const auto& io, Same<RecoveryStatus> auto& recovery) {
   io("lostReplicas", recovery.lost_replicas);
   io("containerRestarts", recovery.container_restarts);
   io("lastContainerEndTime", recovery.last_container_end);
+  io("recoverableUntil", recovery.recoverable_until);
+  io("losses", recovery.losses);
 }
 void fields(const auto& io, Same<JobStatus> auto& status) {
   io("observedGeneration", status.observed_generation);
@@ -116,6 +122,7 @@ void fields(const auto& io, Same<JobStatus> auto& status) {
   io("restartBudgetUsed", status.restart_budget_used);
   io("restartStreak", status.restart_streak);
   io("podGeneration", status.pod_generation);
+  io("resumedGeneration", status.resumed_generation);
   io("lastRestartTime", status.last_restart_time);
   io("lastRestartReason", status.last_restart_reason);
   io("lastRestartScope", status.last_restart_scope);

@@ -175,7 +175,9 @@ class Run {
     const auto answer =
         session_.client.merge_patch(kube::pipeline_jobs(), ns_, options_.job, annotation(request));
     if (answer) return true;
-    return fail(refusal_text(answer.error(), of_job("patch", "edit"))) == 0;
+    Attempt wish = of_job("patch", "edit");
+    wish.instead = "read the last dump: kubectl weir trace " + options_.job + " --flight";
+    return fail(refusal_text(answer.error(), wish)) == 0;
   }
   // Waits for the ConfigMaps of this request. False after a line on `err`.
   bool gather_trace(std::string& octets) const {
@@ -204,8 +206,12 @@ class Run {
     const auto answer = session_.client.get(kube::pipeline_jobs(), ns_, options_.job);
     const auto job = answer ? read_job(*answer) : Result<JobView>(invalid(""));
     if (!job || !job->report.last_report_time) return text;
-    return text + ": the last report came " +
-           data_age(*job, session_.now + std::chrono::seconds(kMostWait)) + " ago";
+    text += ": the last report came " +
+            data_age(*job, session_.now + std::chrono::seconds(kMostWait)) + " ago";
+    const api::Condition* ready = condition(*job, "Ready");
+    if (runs(*job) || ready == nullptr) return text;
+    return text + " (" + ready->reason + (ready->message.empty() ? "" : ": " + ready->message) +
+           ")";
   }
 
   int ranks() {

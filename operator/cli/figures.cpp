@@ -9,13 +9,10 @@
 #include "worker/base/time_text.h"
 
 namespace weir::cli {
-namespace {
 
 std::string counted(std::int64_t count, const char* one) {
   return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
 }
-
-}  // namespace
 
 std::string or_dash(const std::string& text) {
   return text.empty() ? "-" : text;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -17,6 +18,7 @@ bool runs(const JobView& job);  // steps are made
 // Seconds of a step: the batch over the samples a second of the last report.
 std::optional<double> step_seconds(const JobView& job);
 
+std::string counted(std::int64_t count, const char* one);       // "1 step", "3 steps"
 std::string step_text(const JobView& job);                      // "151/300"
 std::string time_text(double seconds);                          // "1511 ms", "12.3 s"
 std::string age_text(std::chrono::system_clock::duration age);  // "8 s", "4 min", "3 h", "2 d"

@@ -33,7 +33,8 @@ std::string refusal_text(const kube::ApiError& error, const Attempt& attempt) {
              own_words(error);
     case 403:
       return attempt.command + " needs \"" + attempt.verb + " " + attempt.resource + "\" " + where +
-             ": ask for role " + attempt.role;
+             ": ask for role " + attempt.role +
+             (attempt.instead.empty() ? "" : ", or " + attempt.instead);
     case 404:
       if (attempt.resource != "pipelinejobs") break;
       if (!knows_resource(error, attempt)) {

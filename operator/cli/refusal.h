@@ -15,6 +15,7 @@ struct Attempt {
   std::string role;            // the default role that may do it: "view", "edit"
   std::string namespace_name;  // "" = all
   std::string name;            // of the object; "" = a list
+  std::string instead = {};    // what this user may do without that right
 };
 
 std::string refusal_text(const kube::ApiError& error, const Attempt& attempt);

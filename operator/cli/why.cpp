@@ -2,6 +2,7 @@
 // `why JOB`: what status, conditions and events tell of a job's speed, or of why it makes no steps.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 
 #include "operator/cli/explained.h"
@@ -17,6 +18,11 @@ using std::chrono::seconds;
 // Progress is written each 15 s, and each minute if there are 1000 jobs (crds/README.md "Status").
 constexpr seconds kStale{150};
 constexpr std::size_t kMostLinks = 4;  // slow links that are shown
+// Workers report each 5 s, and the operator writes progress each 15 s or so.
+constexpr seconds kReport{5}, kProgress{15};
+constexpr std::int64_t kFirstSteps = 3;  // of a plan: the first one is left out, two are a mean
+constexpr std::int64_t kEnoughSteps = 16;
+constexpr int kMostRanks = 256, kMostStages = 64;  // of whom reports tell parts
 
 void add(Lines& lines, const char* head, std::string_view text) {
   constexpr std::size_t kHead = 14;
@@ -248,6 +254,33 @@ void add_degraded(const JobView& job, bool told, Lines& lines) {
       is ? cli::told(*degraded) : "none is known: the job runs as planned");
 }
 
+// Why nothing is told of where a step goes.
+void add_not_known(const JobView& job, api::Time now, Lines& lines) {
+  const api::PlanStatus& plan = job.status.plan;
+  const int ranks = job.status.data_parallel * plan.stage_count;
+  const std::int64_t steps = job.report.step - plan.applied_step;
+  std::string why;
+  if (job.report.sync_mode == "Partial" && job.status.data_parallel > 1) {
+    why = "replicas that average have no common step";
+  } else if (ranks > kMostRanks || plan.stage_count > kMostStages) {
+    why = "workers tell it of at most " + std::to_string(kMostRanks) + " ranks and " +
+          std::to_string(kMostStages) + " stages";
+  } else if (plan.applied_revision == plan.revision && steps >= 0 && steps < kEnoughSteps) {
+    const double missing = static_cast<double>(std::max<std::int64_t>(0, kFirstSteps - steps));
+    const auto written = job.report.last_report_time.value_or(now) + kProgress;
+    const seconds wait =
+        std::max({kReport, seconds(std::llround(missing * step_seconds(job).value_or(0))),
+                  std::chrono::duration_cast<seconds>(written - now)});
+    add(lines, "Not known",
+        "too early: " + counted(steps, "step") + " since plan " + std::to_string(plan.revision) +
+            "; try again in about " + age_text(wait));
+    return;
+  } else {
+    why = "workers of an older release do not tell the parts of a step, so only status is shown";
+  }
+  add(lines, "Not known", "where a step goes: " + why);
+}
+
 }  // namespace
 
 Lines why_lines(const JobView& job, const std::optional<std::vector<JobEvent>>& events,
@@ -267,11 +300,7 @@ Lines why_lines(const JobView& job, const std::optional<std::vector<JobEvent>>& 
   if (!events) add(lines, "Events", "not read: the history of changes is not shown");
   const Lines where = waterfall_lines(job);
   lines.insert(lines.end(), where.begin(), where.end());
-  if (!told) {
-    add(lines, "Not known",
-        "where a step goes: replicas that average, workers of an older release and fewer than two "
-        "steps of this plan do not tell it; and what a slow device costs");
-  }
+  if (!told) add_not_known(job, now, lines);
   return lines;
 }
 

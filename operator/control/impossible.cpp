@@ -52,6 +52,8 @@ int drop_from(std::optional<protocol::Segment>& segment) {
     ++dropped;
   };
   clear(segment->step_error);
+  clear(segment->save_every);
+  clear(segment->save_seconds);
   dropped += drop_entries(segment->links) + drop_entries(segment->ranks);
   for (protocol::SegmentLink& link : segment->links) {
     clear(link.error);
@@ -59,6 +61,7 @@ int drop_from(std::optional<protocol::Segment>& segment) {
     clear(link.zeroed);
   }
   for (protocol::SegmentRank& rank : segment->ranks) {
+    clear(rank.save_seconds);
     if (!rank.parts ||
         std::ranges::all_of(rank.parts->seconds, [](double each) { return possible(each); })) {
       continue;

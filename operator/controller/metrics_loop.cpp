@@ -19,9 +19,10 @@ bool has_ended(const api::PipelineJob& job) {
   });
 }
 
-// Retune and Manual keep members, rank map and cut, so the link samples stay valid.
+// Retune, Manual and Compress keep members, rank map and cut, so the link samples stay valid: rates
+// are those of the wire, whatever it carries.
 bool keeps_generation(const std::string& trigger) {
-  return trigger == "Retune" || trigger == "Manual";
+  return trigger == "Retune" || trigger == "Manual" || trigger == "Compress";
 }
 
 }  // namespace

@@ -59,8 +59,11 @@ Causes causes_of(const CauseInput& input, const StepOf& step_of) {
   for (const Deviation& deviation : input.deviations) {
     usual = without(std::move(usual), deviation);
     if (all.size() == kMostCosted) continue;
-    const double step = step_of(without(input.now, deviation));
-    double seconds = step > 0 ? std::max(0.0, now - step) : 0;
+    double seconds = deviation.measured;
+    if (seconds <= 0) {
+      const double step = step_of(without(input.now, deviation));
+      seconds = step > 0 ? std::max(0.0, now - step) : 0;
+    }
     // Spread evenly, they would hide in the waits of the rank.
     if (deviation.at_random > seconds) {
       seconds = std::min(seconds + std::max(0.0, input.unexplained_seconds), deviation.at_random);

@@ -14,6 +14,7 @@ namespace weir::explain {
 namespace {
 
 using costing::Conditions;
+using protocol::SegmentRank;
 using protocol::StepPart;
 
 constexpr double kSlowDevice = 1.08;  // over its usual time
@@ -94,6 +95,40 @@ Slowness pauses_in_ops(const Observed& observed, const protocol::SegmentRank& ra
           std::max(0.0, backwards - returns)};
 }
 
+// Slowness of a rank's forwards by a second that one of them takes longer. otherwise: if the rank
+// has told nothing.
+double slowness_of_second(const Observed& observed, const schedule::RankPlace& place,
+                          double forward, double otherwise) {
+  for (const SegmentRank& rank : observed.told) {
+    const bool same = rank.replica == place.replica && rank.stage == place.stage;
+    if (same && rank.forward_seconds > 0) return forward / rank.forward_seconds;
+  }
+  return otherwise;
+}
+
+// The part of loading data in the forwards of the same stage in other replicas, by pod. Only one
+// replica tells its parts. Others that share its storage load as long: what their forwards take
+// beyond its computing counts as data, up to what it loads.
+Devices others_loading(const Observed& observed, const SegmentRank& rank) {
+  Devices others;
+  const double loads = data_part(observed, rank) * rank.forward_seconds;
+  const auto* place = place_of(observed, rank);
+  if (place == nullptr || loads <= 0) return others;
+  const auto own = observed.now.slowness.find(place->pod);
+  if (own == observed.now.slowness.end()) return others;
+  const double computes = own->second.first * (1 - data_part(observed, rank));
+  for (const schedule::RankPlace& other : observed.plan.ranks) {
+    const auto known = observed.now.slowness.find(other.pod);
+    if (other.stage != rank.stage || other.replica == rank.replica) continue;
+    if (known == observed.now.slowness.end()) continue;
+    const double forward = known->second.first;
+    const double most = loads * slowness_of_second(observed, other, forward,
+                                                   own->second.first / rank.forward_seconds);
+    others[other.pod] = {std::clamp(forward - computes, 0.0, most), 0};
+  }
+  return others;
+}
+
 // Without loading data and pauses.
 Devices computing(const Observed& observed) {
   Devices devices = observed.now.slowness;
@@ -106,6 +141,9 @@ Devices computing(const Observed& observed) {
     own->second.first *=
         std::max(kLeastLeft, 1 - data_part(observed, rank) - paused.first / forwards);
     own->second.second *= std::max(kLeastLeft, 1 - paused.second / backwards);
+    for (const auto& [pod, loading] : others_loading(observed, rank)) {
+      devices[pod].first -= loading.first;
+    }
   }
   return devices;
 }
@@ -237,9 +275,37 @@ std::vector<Deviation> pauses_and_data(const Observed& observed) {
     }
     if (data >= kLeastPart * observed.step_seconds) {
       add(Kind::kData, " loads its data for ", {data, 0});
+      const double least = own->second.first * data_part(observed, rank) / 2;
+      const auto others = others_loading(observed, rank);
+      found.back().excess.insert(others.begin(), others.end());
+      if (std::ranges::any_of(others, [&](const auto& one) { return one.second.first > least; })) {
+        found.back().text += ", and so do other replicas";
+      }
     }
   }
   return found;
+}
+
+// The ranks whose copies for a save take longer than those of most. Steps tell what a save costs,
+// since much of a copy may hide in waits.
+std::vector<Deviation> slow_saves(const Observed& observed) {
+  if (observed.save_every <= 0 || observed.told.empty()) return {};
+  std::vector<double> all;
+  for (const auto& rank : observed.told) all.push_back(rank.save_seconds);
+  const double usual = lower_median(all);
+  const auto slowest = std::ranges::max_element(observed.told, {}, &SegmentRank::save_seconds);
+  const double beyond = std::min(slowest->save_seconds, observed.save_seconds) - usual;
+  if (beyond < kLeastPart * observed.step_seconds * observed.save_every) return {};
+  for (const auto& place : observed.plan.ranks) {
+    if (place.replica != slowest->replica || place.stage != slowest->stage) continue;
+    Deviation slow{.kind = Kind::kSave, .place = place.pod, .text = {}};
+    slow.text = rank_text(observed.plan, place) + " copies its state for " +
+                number(1000 * slowest->save_seconds, 0) + " ms for a save, most ranks for " +
+                number(1000 * usual, 0) + " ms, each " + number(observed.save_every, 0) + " steps";
+    slow.measured = beyond / observed.save_every;
+    return {slow};
+  }
+  return {};
 }
 
 }  // namespace
@@ -269,7 +335,8 @@ Conditions with_pauses(const Observed& observed) {
 
 std::vector<Deviation> deviations_of(const Observed& observed, const DeviceHistory& history) {
   std::vector<Deviation> all = slow_links_of(observed);
-  for (const auto& more : {slow_devices(observed, history), pauses_and_data(observed)}) {
+  for (const auto& more :
+       {slow_devices(observed, history), pauses_and_data(observed), slow_saves(observed)}) {
     all.insert(all.end(), more.begin(), more.end());
   }
   return all;

@@ -28,13 +28,14 @@ enum class Kind : unsigned char {
   kSums,     // links of sums over replicas
   kData,     // a worker loads its data
   kPauses,   // a worker does nothing for a while, between ops
+  kSave,     // a worker copies its state for longer than the others
   kOrder,    // no deviation: another order of the same ops would hide more
   kFill,     // no deviation: filling and draining the pipeline
 };
 // Names in status and of metrics, in the order of the enumerators.
-inline constexpr std::array kKindNames{"SlowLink",    "SlowPort", "SlowDevice",
-                                       "SlowDevices", "SlowSums", "Data",
-                                       "Pauses",      "Order",    "FillAndDrain"};
+inline constexpr std::array kKindNames{"SlowLink", "SlowPort",    "SlowDevice", "SlowDevices",
+                                       "SlowSums", "Data",        "Pauses",     "SlowSave",
+                                       "Order",    "FillAndDrain"};
 static_assert(static_cast<std::size_t>(Kind::kFill) + 1 == kKindNames.size());
 constexpr const char* name(Kind kind) {
   return kKindNames[static_cast<std::size_t>(kind)];
@@ -51,6 +52,8 @@ struct Deviation {
   // Seconds of a step that come at random times, which means tell too little of: simulated steps
   // with the same means take less. 0 = nothing is at random.
   double at_random = 0;
+  // Seconds of a step that it costs, where they were measured; 0 = simulated steps tell.
+  double measured = 0;
 };
 
 // A segment, as it was observed with the plan in force.
@@ -61,6 +64,8 @@ struct Observed {
   std::set<estimator::NodePair> slow = {};              // links, estimator::slow_links
   std::vector<estimator::LinkEstimate> sum_links = {};  // between replicas
   double step_seconds = 0;
+  double save_every = 0, save_seconds = 0;        // as in protocol::Segment
+  std::vector<protocol::SegmentRank> told = {};   // of all replicas, for their saves
   int replica = 0;                                // that tells its ranks, by stage:
   std::vector<protocol::SegmentRank> ranks = {};  // with their parts
 };

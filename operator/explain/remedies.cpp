@@ -57,6 +57,10 @@ std::optional<Remedy> without_cause(const Cause& cause) {
       remedy.text = "worker " + cause.place + " without pauses";
       remedy.answer = "needs its CPU";
       return remedy;
+    case Kind::kSave:
+      remedy.text = "worker " + cause.place + " copying its state as fast as most";
+      remedy.answer = "needs its node";
+      return remedy;
     case Kind::kOrder:
     case Kind::kFill:
       return std::nullopt;

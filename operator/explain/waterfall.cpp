@@ -53,7 +53,7 @@ std::optional<Waterfall> waterfall(const Steps& steps) {
   const auto simulated = schedule::simulate(steps.schedule, steps.micro_batches, steps.now);
   if (!simulated || simulated->step.count() <= 0) return std::nullopt;
 
-  Waterfall result{.step_seconds = steps.step_seconds};
+  Waterfall result{.step_seconds = steps.step_seconds + steps.save_seconds};
   double compute = -1;
   for (std::size_t s = 0; s < stages; ++s) {
     const double own = steps.micro_batches *
@@ -83,10 +83,11 @@ std::optional<Waterfall> waterfall(const Steps& steps) {
   set(Line::kOrder, to_seconds(simulated->step) - now);
   set(Line::kUpdate, sum(first, {StepPart::kOptimizer, StepPart::kSum, StepPart::kAverage,
                                  StepPart::kNote, StepPart::kVerdict, StepPart::kClip}));
+  // Steps with a save are left out, but its copy may be told with the step before.
   set(Line::kInterruptions,
-      sum(first, {StepPart::kSave, StepPart::kSwitch, StepPart::kValidation}));
+      steps.save_seconds + sum(first, {StepPart::kSwitch, StepPart::kValidation}));
   const double explained = std::accumulate(result.seconds.begin(), result.seconds.end(), 0.0);
-  set(Line::kNotExplained, steps.step_seconds - explained);
+  set(Line::kNotExplained, result.step_seconds - explained);
   return result;
 }
 

@@ -36,6 +36,7 @@ static_assert(static_cast<std::size_t>(Line::kNotExplained) + 1 == kLines);
 // The steps of a segment, of the replica that waits least for the others.
 struct Steps {
   double step_seconds = 0;
+  double save_seconds = 0;  // that saves add to it, on average over steps; not contained in it
   schedule::Schedule schedule = {};
   int micro_batches = 1;
   schedule::PipelineModel now = {},

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -73,10 +74,16 @@ struct Facts {
   Memo* memo = nullptr;                // null = results are not kept
 };
 
-// If the network is unknown, no tier changes the plan.
-inline bool network_known(const Facts& facts) {
-  return facts.estimates.freshness == estimator::Freshness::kFresh;
-}
+// Links between stages of the plan in force that are too fast to be timed: less than half of 40 or
+// more messages of the newest segment took longer than one read. What estimates know of them is
+// from before. The transfer of a message takes less than the shortest time that can be seen then,
+// and a raw one at most five times as long as one with codecs, so no fill as long as a raw message
+// is needed to see that a link has recovered.
+std::set<estimator::LinkKey> quick_links(const Facts& facts, const planner::Model& model);
+bool all_quick(const Facts& facts, const std::set<estimator::LinkKey>& quick);
+// If the network is unknown, no tier changes the plan. It is known by fresh rates, or because all
+// links are so fast that none has a fresh one.
+bool network_known(const Facts& facts);
 double fastest_link(const estimator::Estimates& estimates);  // of Facts
 // Usual rate of a link: its baseline; if that is unknown, the rate of the workers' probe, or the
 // default of a link without a probe. For a link between replicas without a baseline, the rate of

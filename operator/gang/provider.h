@@ -40,8 +40,10 @@ PodMarks marks(Provider provider, const api::PipelineJob& job, const std::string
 // group is closed, Kueue ends its Workload, frees the quota and releases the pods. A closed group
 // cannot be used again.
 using Pods = std::vector<std::shared_ptr<const api::Pod>>;
-// The pod group for new pods: the open group of the existing pods, or a new one. generation: value
-// of annotation kPodGeneration of the new pods, which is part of a new group's name.
+// The pod group for new pods: the open group of the pods made since the last resume, or a new one.
+// pods: these, since what is left of a closed group may have lost the pod with the mark.
+// generation: value of annotation kPodGeneration of the new pods, which is part of a new group's
+// name.
 std::string pod_group_name(const api::PipelineJob& job, const Pods& pods, int generation);
 // The pod that gets the annotation of encode_close, which closes the group of these pods; null = no
 // group is open.

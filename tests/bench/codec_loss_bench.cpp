@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Losses of training whose tensors between stages have fewer bits, beside those of raw ones: four
 // workers, all boundaries in both directions in every step, equal data and seeds. The last tenth of
-// the text is for validation, which is always raw.
+// the text is for validation, which is always raw. The loss of one moment swings by some percent at
+// a constant learning rate, and two runs that round differently swing apart, so runs are compared
+// by the mean of the validations of their second half, each one beside the raw run's of the same
+// step.
 //   codec_loss_bench --data=FILE [--model=NAME] [--steps=N] [--seeds=N] [--first-seed=N]
 //     [--precision=fp32|bf16] [--codecs=BF16,Int8,Int6]
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -21,6 +25,7 @@ namespace weir::bench {
 namespace {
 
 constexpr int kFail = 1, kWrongUse = 2;
+constexpr int kValidations = 20;
 constexpr int kStages = 4, kMicroBatches = 4, kSamples = 2;  // a batch of 8
 
 struct Given {
@@ -30,15 +35,51 @@ struct Given {
 };
 
 struct Losses {
-  double training = 0, validation = 0;  // mean of the last tenth of the steps; of the end
+  double training = 0;             // mean of the last tenth of the steps
+  std::vector<double> validation;  // of the second half of the steps, oldest first
+  double mean() const;             // of the validations
 };
 
-// Of the last validation in a log of JSON lines.
-std::optional<double> validation_loss(const std::string& log) {
-  const std::string mark = "\"loss\":";
-  const std::size_t at = log.find(mark, log.rfind(R"("msg":"validated")"));
-  if (at == std::string::npos) return std::nullopt;
-  return std::strtod(log.c_str() + at + mark.size(), nullptr);
+double Losses::mean() const {
+  double sum = 0;
+  for (const double loss : validation) sum += loss;
+  return sum / static_cast<double>(validation.size());
+}
+
+// All validations in a log of JSON lines but those of the first half.
+std::vector<double> validation_losses(const std::string& log) {
+  const std::string line = R"("msg":"validated")", mark = "\"loss\":";
+  std::vector<double> all;
+  for (std::size_t at = log.find(line); at != std::string::npos; at = log.find(line, at + 1)) {
+    const std::size_t loss = log.find(mark, at);
+    if (loss != std::string::npos) {
+      all.push_back(std::strtod(log.c_str() + loss + mark.size(), nullptr));
+    }
+  }
+  return {all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2), all.end()};
+}
+
+// Validations of one run over those of the raw one, step by step, in percent: their mean, and the
+// standard deviation of one of them, which says how much a single comparison swings.
+struct Over {
+  double mean = 0, spread = 0;
+};
+
+Over over(const Losses& losses, const Losses& raw) {
+  Over result;
+  const std::size_t count = std::min(losses.validation.size(), raw.validation.size());
+  double sum = 0, squares = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const double one = 100 * (losses.validation[i] / raw.validation[i] - 1);
+    sum += one;
+    squares += one * one;
+  }
+  const auto n = static_cast<double>(count);
+  result.mean = sum / n;
+  if (count > 1) {
+    result.spread = std::sqrt(std::max(0., squares - sum * sum / n) / (n - 1));
+  }
+  return result;
 }
 
 std::optional<Losses> train(const Given& given, schedule::Codec codec, int seed,
@@ -53,7 +94,8 @@ std::optional<Losses> train(const Given& given, schedule::Codec codec, int seed,
       plan, {"--model=" + given.model, "--seq=128", "--threads=1", "--lr=1e-3", "--vocab=256",
              "--steps=" + std::to_string(given.steps), "--seed=" + std::to_string(seed),
              "--precision=" + given.precision, "--data=" + text, "--validation-data=" + held_out,
-             "--validation-interval=" + std::to_string(given.steps), "--validation-samples=256"});
+             "--validation-interval=" + std::to_string(std::max(1, given.steps / kValidations)),
+             "--validation-samples=256"});
   for (int i = 0; i < workers.count(); ++i) {
     if (workers[i].wait(std::chrono::hours(2)) == 0) continue;
     std::fprintf(stderr, "%s\n", workers[i].errors().c_str());
@@ -65,9 +107,8 @@ std::optional<Losses> train(const Given& given, schedule::Codec codec, int seed,
   for (std::size_t i = steps.size() - tenth; i < steps.size(); ++i) {
     losses.training += std::strtod(steps[i].loss_hex.c_str(), nullptr) / static_cast<double>(tenth);
   }
-  const auto validation = validation_loss(workers[kStages - 1].errors());
-  if (!validation) return std::nullopt;
-  losses.validation = *validation;
+  losses.validation = validation_losses(workers[kStages - 1].errors());
+  if (losses.validation.empty()) return std::nullopt;
   return losses;
 }
 
@@ -92,11 +133,14 @@ int run(const Given& given) {
       const auto losses = train(given, codec, seed, training, held_out);
       if (!losses) return kFail;
       if (codec == schedule::Codec::kRaw) raw = *losses;
-      const double over = 100 * (losses->validation / raw.validation - 1);
-      sums[codec] += over;
-      std::printf("%s, seed %d, %-4s  training %.4f (%+.2f %%)  validation %.4f (%+.2f %%)\n",
-                  given.model.c_str(), seed, name(codec), losses->training,
-                  100 * (losses->training / raw.training - 1), losses->validation, over);
+      const Over more = over(*losses, raw);
+      sums[codec] += more.mean;
+      std::printf(
+          "%s, seed %d, %-4s  training %.4f (%+.2f %%)  validation %.4f (%+.2f, sd %.2f %%; end "
+          "%.4f)\n",
+          given.model.c_str(), seed, name(codec), losses->training,
+          100 * (losses->training / raw.training - 1), losses->mean(), more.mean, more.spread,
+          losses->validation.back());
       std::fflush(stdout);
     }
   }

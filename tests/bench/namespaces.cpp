@@ -100,6 +100,18 @@ bool Namespaces::limit_port(int index, double bytes_per_second) const {
           sh(tc + all + rate(bytes_per_second)));
 }
 
+bool Namespaces::limit_pair(int from, int to, double bytes_per_second) const {
+  const std::string tc = "ip netns exec " + name(from) + " tc ";
+  const std::string id = "1:" + std::to_string(to + 1);
+  const std::string change =
+      tc + "class change dev eth0 parent 1: classid " + id + " htb " + rate(bytes_per_second);
+  if (sh(change)) return true;
+  sh(tc + "qdisc add dev eth0 root handle 1: htb default 99");  // fails where it is there
+  return sh(tc + "class add dev eth0 parent 1: classid " + id + " htb " + rate(bytes_per_second)) &&
+         sh(tc + "filter add dev eth0 parent 1: protocol ip u32 match ip dst " + address(to) +
+            "/32 flowid " + id);
+}
+
 bool Namespaces::limit(const std::vector<double>& seconds, double bytes) const {
   bool good = true;
   for (int from = 0; from < count_; ++from) {

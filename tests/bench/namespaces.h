@@ -24,9 +24,13 @@ class Namespaces {
   Namespaces& operator=(const Namespaces&) = delete;
 
   std::vector<test::Host> hosts() const;
+  std::string outside() const { return address(252); }  // of this process
   // Seconds that `bytes` of payload take over link i (between i and i+1), either way; 0 = as fast
   // as it goes. False when the kernel refuses.
   bool limit(const std::vector<double>& seconds, double bytes) const;
+  // What worker `from` sends to worker `to`, payload; again at any time: from then on. Without the
+  // other limits.
+  bool limit_pair(int from, int to, double bytes_per_second) const;
   // All that worker `index` sends, payload; again at any time: from then on. Without limit() above.
   bool limit_port(int index, double bytes_per_second) const;
 

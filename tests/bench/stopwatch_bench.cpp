@@ -4,7 +4,8 @@
 // CPU time. --of=parts: a pipeline of two workers whose engine books all its time, beside one of
 // workers whose engine books nothing (unwatched/). --of=recorder: with the flight recorder, beside
 // the same without; first with real compute, then with emulated one of --op-us=N a micro-batch.
-//   stopwatch_bench [--of=parts|recorder] [--model=NAME] [--seq=N] [--steps=N] [--rounds=N]
+// --of=e1: the same with the four stages of E1 (tests/bench/README.md "Experiments") and k = 2.
+//   stopwatch_bench [--of=parts|recorder|e1] [--model=NAME] [--seq=N] [--steps=N] [--rounds=N]
 //                   [--micro-batches=N] [--op-us=N]
 #include <algorithm>
 #include <cstdio>
@@ -26,7 +27,7 @@ constexpr int kLastSteps = 2;  // that the workers still make while they are ask
 
 struct Given {
   std::string model = "gpt-mini";
-  bool recorder = false;
+  std::string of = "parts";
   int sequence = 32, steps = 200, rounds = 2, micro_batches = 16, op_us = 3000;
 };
 
@@ -37,7 +38,7 @@ struct Side {
 };
 
 struct Run {
-  double step = 0, cpu = 0;  // seconds: median, and of both workers a step
+  double step = 0, cpu = 0;  // seconds: median, and of all workers a step
   std::vector<std::string> losses;
 };
 
@@ -63,13 +64,27 @@ std::optional<Reading> read(test::Workers& workers) {
   return reading;
 }
 
+// However long steps take, as long as they come.
+bool reaches(const test::Workers& workers, std::int64_t steps) {
+  for (std::int64_t before = -1; !workers.reaches(0, steps);) {
+    const std::int64_t now = workers.newest_step(0);
+    if (now <= before) return false;
+    before = now;
+  }
+  return true;
+}
+
+test::PlanText plan_of(const Given& given) {
+  if (given.of == "e1") return {.type = "KFKB", .k = 2, .stages = 4, .micro_batches = 32};
+  return {.k = 2, .micro_batches = given.micro_batches, .micro_batch_size = 1, .caps = {4, 2}};
+}
+
 // emulation: null: compute is real.
 std::optional<Run> run_of(const Given& given, const Side& side,
                           const test::SlowReplica* emulation) {
-  const test::PlanText plan{
-      .k = 2, .micro_batches = given.micro_batches, .micro_batch_size = 1, .caps = {4, 2}};
+  const test::PlanText plan = plan_of(given);
   const int steps = kWarmUp + given.steps + kLastSteps;
-  std::vector<test::Host> hosts(2);
+  std::vector<test::Host> hosts(static_cast<std::size_t>(plan.stages));
   for (test::Host& host : hosts) host.program = side.program;
   std::vector<std::string> words =
       emulation != nullptr
@@ -81,9 +96,9 @@ std::optional<Run> run_of(const Given& given, const Side& side,
   const auto extra =
       emulation != nullptr ? emulation->devices() : std::vector<std::vector<std::string>>{};
   test::Workers workers(plan, words, extra, 0, hosts);
-  if (!workers.reaches(0, kWarmUp)) return std::nullopt;
+  if (!reaches(workers, kWarmUp)) return std::nullopt;
   const auto before = read(workers);
-  if (!workers.reaches(0, kWarmUp + given.steps)) return std::nullopt;
+  if (!reaches(workers, kWarmUp + given.steps)) return std::nullopt;
   const auto after = read(workers);
   for (int i = 0; i < workers.count(); ++i) {
     if (workers[i].wait(std::chrono::minutes(10)) != 0) {
@@ -98,7 +113,7 @@ std::optional<Run> run_of(const Given& given, const Side& side,
     if (step.step > kWarmUp) times.push_back(step.iteration_seconds);
   }
   run.step = median(times);
-  run.losses = test::losses(workers.steps(1));
+  run.losses = test::losses(workers.steps(plan.stages - 1));
   return run;
 }
 
@@ -135,10 +150,15 @@ int compare(const Given& given, const Side& with, const Side& without,
 }
 
 int run(const Given& given) {
-  if (!given.recorder) {
+  if (given.of == "parts") {
     return compare(given, {"booked", WEIR_WORKER, {}}, {"unbooked", WEIR_UNWATCHED_WORKER, {}});
   }
   const Side on{"on", WEIR_WORKER, {}}, off{"off", WEIR_WORKER, {"--flight-events=0"}};
+  if (given.of == "e1") {
+    constexpr int kStages = 4;
+    const test::SlowReplica emulation(1, kStages, 1);
+    return compare(given, on, off, &emulation);
+  }
   std::printf("real compute, %s\n", given.model.c_str());
   if (const int failed = compare(given, on, off); failed != 0) return failed;
   std::printf("emulated compute, %d us a micro-batch\n", given.op_us);
@@ -160,15 +180,15 @@ int main(int argc, char** argv) {
     const std::string word = argv[i], key = word.substr(0, word.find('='));
     const std::string value = key.size() == word.size() ? "" : word.substr(key.size() + 1);
     const auto number = numbers.find(key);
-    if (word == "--of=parts" || word == "--of=recorder") {
-      given.recorder = word == "--of=recorder";
+    if (word == "--of=parts" || word == "--of=recorder" || word == "--of=e1") {
+      given.of = value;
     } else if (key == "--model") {
       given.model = value;
     } else if (number != numbers.end() && std::atoi(value.c_str()) > 0) {
       *number->second = std::atoi(value.c_str());
     } else {
       std::fprintf(stderr,
-                   "stopwatch_bench [--of=parts|recorder] [--model=NAME] [--seq=N] [--steps=N] "
+                   "stopwatch_bench [--of=parts|recorder|e1] [--model=NAME] [--seq=N] [--steps=N] "
                    "[--rounds=N] [--micro-batches=N] [--op-us=N]\n");
       return weir::bench::kWrongUse;
     }

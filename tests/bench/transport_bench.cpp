@@ -2,8 +2,9 @@
 // The TCP transport against a raw pair of blocking sockets, between two processes over loopback:
 // same messages, same SO_SNDBUF, TCP_NODELAY, one connection per direction, alternating rounds.
 // Prints medians and spread. Stream: from the first send until the peer has confirmed the last
-// message. Round trip: a message there and one of the same size back. A longer file than usual:
-// both ends of both candidates are best read side by side.
+// message. Round trip: a message there and one of the same size back. A third argument, a number of
+// connections: the transport with so many against itself with one. A longer file than usual: both
+// ends of both candidates are best read side by side.
 #include <algorithm>
 #include <arpa/inet.h>
 #include <array>
@@ -11,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string>
@@ -177,8 +179,9 @@ class RawPair final : public Pair {
 
 class WeirPair final : public Pair {
  public:
-  explicit WeirPair(const Side& side) : side_(side) {
-    auto transport = make_tcp_transport({.listen_ip = "127.0.0.1", .data_port = 0});
+  WeirPair(const Side& side, int connections) : side_(side) {
+    auto transport =
+        make_tcp_transport({.listen_ip = "127.0.0.1", .data_port = 0, .connections = connections});
     WEIR_CHECK(transport.ok(), "transport");
     transport_ = *std::move(transport);
     const int port = side.exchange(transport_->data_port());
@@ -305,20 +308,26 @@ void measure(const Side& side, const Case& c, int rounds, Pair& raw, Pair& ours)
 int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::max(1, std::atoi(argv[1])) : 9;
   const std::size_t only = argc > 2 ? static_cast<std::size_t>(std::atoll(argv[2])) : 0;
+  const int connections = argc > 3 ? std::clamp(std::atoi(argv[3]), 0, kMostConnections) : 0;
   std::array<int, 2> control{};
   WEIR_CHECK(::socketpair(AF_UNIX, SOCK_STREAM, 0, control.data()) == 0, "socketpair");
   const pid_t child = ::fork();
   const Side side{.first = child != 0, .control = control[child != 0 ? 0 : 1]};
   {
-    RawPair raw(side);
-    WeirPair ours(side);
+    std::unique_ptr<Pair> other;
+    if (connections == 0) {
+      other = std::make_unique<RawPair>(side);
+    } else {
+      other = std::make_unique<WeirPair>(side, 1);
+    }
+    WeirPair ours(side, std::max(1, connections));
     if (side.first) {
-      std::printf(
-          "| bytes | what | raw socket pair: median (10 %%..90 %%) | weir | weir / raw |\n");
+      std::printf("| bytes | what | %s: median (10 %%..90 %%) | weir | ratio |\n",
+                  connections == 0 ? "raw socket pair" : "one connection");
       std::printf("|---|---|---|---|---|\n");
     }
     for (const Case& c : kCases) {
-      if (only == 0 || only == c.bytes) measure(side, c, rounds, raw, ours);
+      if (only == 0 || only == c.bytes) measure(side, c, rounds, *other, ours);
     }
     side.meet();
   }

@@ -6,6 +6,8 @@
 #                                          wants the rest: a preempted link, repeatable. The rest of the port keeps its rate
 #        shape.sh NODE unshare             gives the share back, keeps the rate
 #        shape.sh NODE clear               no shaping at all
+#        shape.sh NODE cut IP...           what pods of this node send to these addresses is lost without a word
+#        shape.sh NODE mend IP...          and arrives again
 # A burst passes unshaped: keep messages >= 8 bursts (a share's burst is 16 kB or 1 ms of its rate, whichever is more), and
 # leave segmentation offload off on the nodes (up.sh does it): a 64 kB segment is a burst of its own.
 set -euo pipefail
@@ -50,5 +52,7 @@ case $2 in
       tc filter add dev "$device" parent 1: protocol ip prio 1 u32 match ip src "$address" flowid 1:10
     done ;;
   unshare) unshare ;;
+  cut) for address in "${@:3}"; do in_ns "$1" ip route replace blackhole "$address/32"; done ;;
+  mend) for address in "${@:3}"; do in_ns "$1" ip route del blackhole "$address/32"; done ;;
   *) usage; exit 2 ;;
 esac

@@ -2,7 +2,6 @@
 // Damaged copies of good files through every parser; seeds are fixed.
 #include "tests/fuzz/parsers.h"
 
-#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <random>
@@ -10,6 +9,8 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "tests/fuzz/damage.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 
@@ -63,64 +64,6 @@ constexpr Seed kSeeds[] = {
     {Parser::kModelConfig, "data/hf/qwen2/config.json"},
     {Parser::kRecord, "fuzz/corpus/record.bin"},
 };
-
-// Pieces that parsers treat in a special way.
-constexpr const char* kPieces[] = {"-1",
-                                   "1e999",
-                                   "NaN",
-                                   "null",
-                                   "{}",
-                                   "[]",
-                                   "\"\"",
-                                   "[[[[[[",
-                                   "\\u",
-                                   "\xff",
-                                   " -- ",
-                                   "\t",
-                                   "\r\n",
-                                   ",",
-                                   ":",
-                                   "0.",
-                                   "+",
-                                   "x",
-                                   "@",
-                                   "99999999999999",
-                                   "\"a",
-                                   "true",
-                                   "1e300",
-                                   "-9223372036854775809",
-                                   "18446744073709551616"};
-
-std::string damaged(std::string text, std::mt19937& random) {
-  const auto up_to = [&](std::size_t most) {
-    return std::uniform_int_distribution<std::size_t>(0, most)(random);
-  };
-  for (std::size_t change = 1 + up_to(4); change > 0 && !text.empty(); --change) {
-    const std::size_t at = up_to(text.size() - 1);
-    switch (up_to(5)) {
-      case 0:
-        text[at] = static_cast<char>(up_to(255));
-        break;
-      case 1:
-        text.erase(at, 1 + up_to(30));
-        break;
-      case 2:
-        text.insert(at, text.substr(up_to(text.size() - 1), up_to(60)));
-        break;
-      case 3:
-        text.insert(at, kPieces[up_to(std::size(kPieces) - 1)]);
-        break;
-      case 4:
-        text.replace(at, std::min<std::size_t>(1 + up_to(5), text.size() - at),
-                     kPieces[up_to(std::size(kPieces) - 1)]);
-        break;
-      default:
-        text.resize(at);
-        break;
-    }
-  }
-  return text;
-}
 
 TEST(FuzzParsers, AcceptTheCorpus) {
   for (const Seed& seed : kSeeds) EXPECT_TRUE(feed(seed.parser, file(seed.path))) << seed.path;

@@ -44,15 +44,17 @@ TEST_F(Codecs, GiveTheBytesOfTheHost) {
       std::vector<float> expected_values(values.size());
       test::run(DecodeBlocks{shape, expected.data(), elements(expected_values.data())});
       double expected_sums[4] = {0, 0, 0, 0};
-      test::run(SampleCodecError{shape, elements(values.data()), expected.data(), expected_sums});
+      constexpr int kFirst = 1;  // there are shapes of one block
+      test::run(
+          SampleCodecError{shape, elements(values.data()), expected.data(), expected_sums, kFirst});
 
       const device::Buffer in = to_device(values), codes = device_->allocate(bytes);
       const device::Buffer out = device_->allocate(values.size() * sizeof(float));
       const device::Buffer sums = to_device(std::vector<double>(4, 0.0));
       (*kernels)->run(EncodeBlocks{shape, in.as<Element>(), codes.as<unsigned char>()});
       (*kernels)->run(DecodeBlocks{shape, codes.as<unsigned char>(), out.as<Element>()});
-      (*kernels)->run(
-          SampleCodecError{shape, in.as<Element>(), codes.as<unsigned char>(), sums.as<double>()});
+      (*kernels)->run(SampleCodecError{shape, in.as<Element>(), codes.as<unsigned char>(),
+                                       sums.as<double>(), kFirst});
 
       const auto staged = device_->download(codes);
       ASSERT_TRUE(staged) << staged.error().message;

@@ -42,6 +42,19 @@ TEST(Codecs, GiveTheLossOfTheirHistoryWithEveryOrder) {
   EXPECT_NE(losses_with({}), strict);
 }
 
+// Ops and tensors of these sizes are worth several threads.
+TEST(Codecs, GiveTheSameLossOnAnyThreads) {
+  const auto with = [](const std::vector<std::vector<std::string>>& threads) {
+    Workers workers({.stages = kStages, .micro_batches = kMicroBatches, .codecs = kInt8},
+                    {"--model=gpt-tiny", "--seq=96", "--steps=3"}, threads);
+    EXPECT_THAT(workers.wait_all(), Each(0)) << workers[0].errors();
+    return losses(workers.steps(kStages - 1));
+  };
+  const auto alone = with({{"--threads=1"}, {"--threads=1"}, {"--threads=1"}});
+  ASSERT_EQ(alone.size(), 3U);
+  EXPECT_EQ(with({{"--threads=2"}, {"--threads=1"}, {"--threads=2"}}), alone);
+}
+
 // Tensors of 2 x 64 x 128 floats = 64 KiB take 33 ms at 2 MB/s, and in 8.25 bits 8.4 ms.
 TEST(Codecs, MakeABoundLinkCarryMoreAndTellIt) {
   PlanText plan{.type = "KFKB", .dispatch = "Hint", .k = 2, .stages = 2, .micro_batches = 8};

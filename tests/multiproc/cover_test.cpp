@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,6 +16,7 @@
 
 #include "tests/multiproc/slow_replica.h"
 #include "tests/multiproc/workers.h"
+#include "tests/support/broken_connections.h"
 
 namespace weir::test {
 namespace cover_test {
@@ -171,6 +173,20 @@ TEST(Cover, ANewPodTakesItsStateFromThoseThatTrain) {
   job.replace(2);
   ASSERT_TRUE(job.workers().adopts(3, 2)) << job.told() << job.workers()[2].errors();
   ASSERT_TRUE(job.goes_on(0)) << job.told();
+  job.end();
+}
+
+// Both ends of the link reach worker 0. New connections work, so the replica joins again.
+TEST(Cover, OthersTrainOnWhileALinkIsDead) {
+  Job job(2, {2, 3}, {"--dead-after=4"});
+  ASSERT_TRUE(job.begins()) << job.told();
+  const std::set<int> ports = {job.workers()[3].logged("data_port").value_or(0)};
+  if (!cut_connections(job.workers()[2].pid(), ports))
+    GTEST_SKIP() << "this system does not allow to cut a connection";
+  ASSERT_TRUE(job.workers()[0].says("gets no answer from pod")) << job.told();
+  ASSERT_TRUE(job.workers()[0].says("without replica 1")) << job.told();
+  ASSERT_TRUE(job.goes_on(0)) << job.told();
+  ASSERT_TRUE(job.goes_on(3)) << job.told();
   job.end();
 }
 

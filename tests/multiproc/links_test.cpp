@@ -3,6 +3,7 @@
 // where the time of a rank goes.
 #include <chrono>
 #include <cmath>
+#include <set>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -13,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/multiproc/workers.h"
+#include "tests/support/broken_connections.h"
 
 namespace weir::test {
 namespace links_test {
@@ -168,6 +170,22 @@ TEST(Connections, AreTold) {
   const std::string page = scrape(workers[0].logged("metrics_port").value_or(0));
   EXPECT_EQ(metric(page, {"weir_link_connections"}), 3) << page;
   EXPECT_EQ(metric(page, {"weir_link_connection_probes_total", "raised"}), 0) << page;
+  EXPECT_THAT(workers.end(), Each(kTerminated)) << workers[0].errors();
+}
+
+TEST(Connections, OneThatIsResetEndsTheStepByItsNameAndAllMeetAgain) {
+  Workers workers({}, {"--model=mlp", "--seq=64", "--vocab=32", "--steps=" + std::to_string(kNoEnd),
+                       "--connections=3"});
+  ASSERT_TRUE(workers.reaches(0, 2)) << workers[0].errors();
+  const std::set<int> ports = {workers[0].logged("data_port").value_or(0),
+                               workers[1].logged("data_port").value_or(0)};
+
+  ASSERT_TRUE(reset_connection(workers[1].pid(), ports, 1));
+
+  ASSERT_TRUE(workers[0].says("generation of plan 1 broken")) << workers[0].errors();
+  EXPECT_THAT(workers[0].errors(),
+              testing::ContainsRegex("broken: .*link 0-1 (for|back)ward, connection [1-3] of 3: "));
+  EXPECT_TRUE(workers[0].says("PREPARE of plan 1 incarnation 1")) << workers[0].errors();
   EXPECT_THAT(workers.end(), Each(kTerminated)) << workers[0].errors();
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Wrong options and files: exit code 2 and one line that names what is wrong.
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -172,6 +173,28 @@ TEST(Options, AWorkerAloneNeedsOnlyAModel) {
   Process worker({"--model=mlp", "--steps=3", "--seq=8"}, (folder.path() / "errors.log").string());
 
   EXPECT_EQ(worker.wait(), 0) << worker.errors();
+}
+
+TEST(Options, DelaysMakeDataAndSavesSlower) {
+  constexpr double kDelay = 0.02, kSamples = 2 * 2;  // seconds; of a step
+  const TempDir folder;
+  const std::vector<std::string> common{"--model=mlp", "--steps=1", "--seq=8", "--micro-batches=2",
+                                        "--micro-batch-size=2"};
+  const auto ends = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words = common;
+    words.insert(words.end(), more.begin(), more.end());
+    Process worker(words, (folder.path() / "errors.log").string());
+    EXPECT_EQ(worker.wait(), 0) << worker.errors();
+  };
+
+  const std::string log = (folder.path() / "loss.jsonl").string();
+  ends({"--emulate-data-delay=" + std::to_string(kDelay), "--loss-log=" + log});
+  const auto begin = std::chrono::steady_clock::now();
+  ends({"--emulate-save-delay=2", "--checkpoint-dir=" + (folder.path() / "saves").string()});
+
+  ASSERT_EQ(logged_steps(log).size(), 1U);
+  EXPECT_GE(logged_steps(log)[0].iteration_seconds, kSamples * kDelay);
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
 }
 
 }  // namespace options_test

@@ -11,8 +11,17 @@
 namespace weir::test {
 
 PlayedOperator::PlayedOperator(schedule::Plan plan) : plan_(std::move(plan)) {
+  serve("127.0.0.1");
+}
+
+PlayedOperator::PlayedOperator(const std::string& address) : waits_(true) {
+  serve(address);
+}
+
+void PlayedOperator::serve(const std::string& address) {
+  address_ = address;
   auto server = http::make_server(
-      {.address = "127.0.0.1"}, [this](http::IncomingRequest incoming, http::Responder respond) {
+      {.address = address}, [this](http::IncomingRequest incoming, http::Responder respond) {
         const http::Response response = answer(incoming.request);
         if (response.status != 304) return respond(response);
         const std::lock_guard lock(mutex_);
@@ -23,7 +32,7 @@ PlayedOperator::PlayedOperator(schedule::Plan plan) : plan_(std::move(plan)) {
 }
 
 std::string PlayedOperator::url() const {
-  return "http://127.0.0.1:" + std::to_string(server_->port());
+  return "http://" + address_ + ":" + std::to_string(server_->port());
 }
 
 void PlayedOperator::want_trace(const protocol::TraceWanted& wanted, std::int64_t from_step) {
@@ -40,9 +49,21 @@ std::optional<std::string> PlayedOperator::trace(const std::string& id) const {
   return whole;
 }
 
-std::vector<protocol::Member> PlayedOperator::members() const {
+protocol::Register PlayedOperator::registered() const {
   const std::lock_guard lock(mutex_);
-  return members_;
+  return registered_;
+}
+
+std::optional<protocol::Report> PlayedOperator::report(std::int64_t sequence) const {
+  const std::lock_guard lock(mutex_);
+  if (!report_ || report_->sequence < sequence) return std::nullopt;
+  return report_;
+}
+
+void PlayedOperator::use(const schedule::Plan& plan) {
+  const std::lock_guard lock(mutex_);
+  plan_ = plan;
+  planned_ = true;
 }
 
 std::optional<protocol::FlightDump> PlayedOperator::flight() const {
@@ -52,7 +73,7 @@ std::optional<protocol::FlightDump> PlayedOperator::flight() const {
 
 void PlayedOperator::make_plan(const std::vector<protocol::Member>& members) {
   const auto ranks = static_cast<std::size_t>(plan_.stage_count() * plan_.replica_count());
-  if (planned_ || members.size() < ranks) return;
+  if (planned_ || waits_ || members.size() < ranks) return;
   planned_ = true;
   plan_.ranks.clear();
   for (const protocol::Member& member : members) {
@@ -74,8 +95,8 @@ http::Response PlayedOperator::answer(const http::Request& request) {
     return {200, {}, protocol::encode(protocol::JoinAnswer{.job_key = "the key of the job"})};
   }
   if (call == "register") {
-    members_ = protocol::decode_register(request.body)->members;
-    make_plan(members_);
+    registered_ = *protocol::decode_register(request.body);
+    make_plan(registered_.members);
     return http::plain_text(202, "accepted");
   }
   if (call == "plan") {
@@ -87,7 +108,8 @@ http::Response PlayedOperator::answer(const http::Request& request) {
             protocol::encode_plan(plan_)};
   }
   if (call == "report") {
-    const bool now = protocol::decode_report(request.body)->step >= from_step_;
+    report_ = *protocol::decode_report(request.body);
+    const bool now = report_->step >= from_step_;
     return {202, {}, protocol::encode(protocol::ReportAnswer{now ? wanted_ : std::nullopt})};
   }
   if (call != "trace") return http::plain_text(404, "no such path");

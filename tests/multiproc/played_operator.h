@@ -3,6 +3,7 @@
 // the wishes of users. Thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -19,24 +20,33 @@ class PlayedOperator {
  public:
   // plan: without ranks. Stage s of replica r is worker r x stages + s.
   explicit PlayedOperator(schedule::Plan plan);
+  // Without a plan until use(); listens on that address.
+  explicit PlayedOperator(const std::string& address);
 
   std::string url() const;
+  // A plan with ranks, before the first one.
+  void use(const schedule::Plan& plan);
   // Answers each report of this step or a later one with this wish.
   void want_trace(const protocol::TraceWanted& wanted, std::int64_t from_step);
   // The parts of a trace that came as POST /trace with this id, joined; nothing until all are here.
   std::optional<std::string> trace(const std::string& id) const;
-  std::vector<protocol::Member> members() const;  // that have registered last
+  protocol::Register registered() const;  // the last time
+  // The newest report, if it has this sequence number or a later one.
+  std::optional<protocol::Report> report(std::int64_t sequence) const;
   // The newest dump that came.
   std::optional<protocol::FlightDump> flight() const;
 
  private:
+  void serve(const std::string& address);
   http::Response answer(const http::Request& request);
   void make_plan(const std::vector<protocol::Member>& members);
 
+  std::string address_;
   mutable std::mutex mutex_;  // guards all below but server_
   schedule::Plan plan_;
-  bool planned_ = false;
-  std::vector<protocol::Member> members_;
+  bool planned_ = false, waits_ = false;  // waits_: for use()
+  protocol::Register registered_;
+  std::optional<protocol::Report> report_;
   std::int64_t from_step_ = 0;
   std::optional<protocol::TraceWanted> wanted_;
   std::optional<protocol::FlightDump> flight_;

@@ -6,17 +6,16 @@
 // tests/worker/coordinator/switch_faults_test.cpp.
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
-#include <map>
+#include <iterator>
+#include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/multiproc/switch_moments.h"
 #include "tests/multiproc/workers.h"
-#include "worker/base/random.h"
 
 namespace weir::test {
 namespace switch_faults_test {
@@ -24,21 +23,6 @@ namespace switch_faults_test {
 using testing::Each;
 
 constexpr int kStages = 3, kMicroBatches = 6, kLast = kStages - 1;
-
-// An op takes some milliseconds, so that a step lasts as long as what a test does in it.
-std::string slow_profile() {
-  std::string nodes;
-  for (int i = 0; i < 8; ++i) {
-    const std::string id = i == 0 ? "embed" : i == 7 ? "head" : "hidden" + std::to_string(i - 1);
-    nodes += (i > 0 ? ", " : "") + std::string(R"({"id": ")") + id +
-             R"(", "times": {"slow": [{"samples": 2, "forward": 0.001, "backward": 0.002}]}})";
-  }
-  return R"({"apiVersion": "weir.dev/profile/v1", "nodes": [)" + nodes + "]}";
-}
-
-enum class Moment : unsigned char { kPrepare, kReady, kCommit, kAdopted, kAnyTime };
-constexpr Moment kMoments[] = {Moment::kPrepare, Moment::kReady, Moment::kCommit, Moment::kAdopted,
-                               Moment::kAnyTime};
 
 struct Case {
   std::uint64_t seed = 0;
@@ -79,53 +63,13 @@ class SwitchFaultsOfProcesses : public testing::Test {
     return workers;
   }
 
-  // Writes the plan and returns at the moment. PREPARE and READY are held there by a rank that
-  // stands still and answers nothing; go_on() lets it go on.
   void switch_until(const Case& c, Workers& workers, int held) {
-    Random random(c.seed + 1);
-    const bool hold = c.moment == Moment::kPrepare || c.moment == Moment::kReady;
-    if (hold) workers[held].signal(SIGSTOP);
-    workers.write_plan(next_);
-    switch (c.moment) {
-      case Moment::kPrepare:
-        EXPECT_TRUE(workers[0].says("PREPARE of plan 2")) << c.text();
-        break;
-      case Moment::kReady:  // of the others: they need some milliseconds
-        EXPECT_TRUE(workers[0].says("PREPARE of plan 2")) << c.text();
-        std::this_thread::sleep_for(std::chrono::milliseconds(100));
-        break;
-      case Moment::kCommit:
-        EXPECT_TRUE(workers[0].says("COMMIT of plan 2")) << c.text();
-        break;
-      case Moment::kAdopted:
-        EXPECT_TRUE(workers.adopts(0, 2)) << c.text();
-        break;
-      case Moment::kAnyTime:
-        std::this_thread::sleep_for(
-            std::chrono::milliseconds(static_cast<int>(random.uniform() * 600)));
-    }
-    held_ = hold ? held : -1;
+    held_ = test::switch_until(c.moment, next_, workers, held, c.seed) ? held : -1;
   }
   void go_on(Workers& workers) const {
     if (held_ >= 0) workers[held_].signal(SIGCONT);
   }
 
-  // Of the steps before the Restart: what the logs of these workers say of each must be one plan,
-  // the old or the new.
-  static void expect_one_plan_a_step(const Case& c,
-                                     const std::vector<std::vector<LoggedStep>>& logs) {
-    std::map<std::int64_t, std::uint32_t> epochs;
-    for (const auto& log : logs) {
-      std::uint32_t newest = 0;
-      for (std::size_t i = 0; i < log.size() && log[i].epoch < 3; ++i) {
-        const auto [known, fresh] = epochs.emplace(log[i].step, log[i].epoch);
-        EXPECT_EQ(known->second, log[i].epoch) << c.text() << " step " << log[i].step;
-        EXPECT_THAT(log[i].epoch, testing::AnyOf(1U, 2U)) << c.text();
-        EXPECT_GE(log[i].epoch, newest) << c.text() << ": back to the old plan";
-        newest = log[i].epoch;
-      }
-    }
-  }
   // These steps are all that were done since step 0, in order.
   void expect_losses(const Case& c, const std::vector<LoggedStep>& log) const {
     ASSERT_FALSE(log.empty()) << c.text();
@@ -155,7 +99,7 @@ class SwitchFaultsOfProcesses : public testing::Test {
     ASSERT_THAT(workers.end(), Each(kTerminated)) << c.text() << workers[0].errors();
 
     for (int worker = 0; worker < kStages; ++worker) before.push_back(workers.steps(worker));
-    expect_one_plan_a_step(c, before);
+    expect_one_plan_a_step(c.text(), before, 3);
     auto restarted = workers.steps(kLast);
     std::erase_if(restarted, [](const LoggedStep& step) { return step.epoch < 3; });
     expect_losses(c, restarted);
@@ -201,7 +145,7 @@ TEST_F(SwitchFaultsOfProcesses, TheSourceOfPlansIsGone) {
       logs.push_back(workers->steps(worker));
       ASSERT_EQ(logs.back().size(), logs.front().size()) << c.text();
     }
-    expect_one_plan_a_step(c, logs);
+    expect_one_plan_a_step(c.text(), logs, 3);
     expect_losses(c, logs.back());
   }
 }

@@ -5,7 +5,6 @@
 #include <csignal>
 #include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -14,9 +13,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/multiproc/operated_job.h"
 #include "tests/multiproc/played_operator.h"
 #include "tests/multiproc/workers.h"
-#include "tests/support/temp_dir.h"
 #include "tests/support/trace_check.h"
 #include "worker/protocol/codec.h"
 #include "worker/timeline/align.h"
@@ -50,50 +49,17 @@ schedule::Plan plan() {
   return *read;
 }
 
-// Workers of a job that an operator plans.
-class OperatedJob {
- public:
-  explicit OperatedJob(const PlayedOperator& by, const std::vector<std::string>& more = {}) {
-    for (int i = 0; i < kStages * kReplicas; ++i) {
-      const std::string index = std::to_string(i);
-      std::vector<std::string> words{"--model=mlp",
-                                     "--seq=8",
-                                     "--vocab=32",
-                                     "--steps=" + std::to_string(kNoEnd),
-                                     "--control-url=" + by.url(),
-                                     "--control-dir=" + folder_.path().string(),
-                                     "--profile-source=ConfigMap",
-                                     "--job-name=gpt",
-                                     "--job-namespace=demo",
-                                     "--job-uid=u",
-                                     "--pod=gpt-w-" + index,
-                                     "--listen=127.0.0.1",
-                                     "--workers=" + std::to_string(kStages * kReplicas),
-                                     "--worker-index=" + index,
-                                     "--control-port=0",
-                                     "--data-port=0",
-                                     "--metrics-port=0",
-                                     "--step-report=0"};
-      words.insert(words.end(), more.begin(), more.end());
-      if (i > 0) words.push_back("--coordinator=127.0.0.1:" + std::to_string(port_));
-      workers_.push_back(
-          std::make_unique<Process>(words, (folder_.path() / ("errors-" + index)).string()));
-      if (i == 0) port_ = workers_[0]->logged("control_port").value_or(0);
-    }
-  }
-  std::string errors() const { return workers_[0]->errors(); }
-  void kill(std::size_t worker) const { workers_[worker]->signal(SIGKILL); }
-
- private:
-  TempDir folder_;
-  std::vector<std::unique_ptr<Process>> workers_;
-  int port_ = 0;
-};
+OperatedJob job_of(const PlayedOperator& by, const std::vector<std::string>& more = {}) {
+  std::vector<std::string> words{"--model=mlp", "--seq=8", "--vocab=32",
+                                 "--steps=" + std::to_string(kNoEnd), "--profile-source=ConfigMap"};
+  words.insert(words.end(), more.begin(), more.end());
+  return {by, operated_pods(kStages * kReplicas), words};
+}
 
 TEST(WantedTrace, HoldsAllOpsOfTheNewestStepsOfAllRanks) {
   PlayedOperator by(plan());
   by.want_trace({.id = "5f3a", .steps = 3}, 8);
-  const OperatedJob job(by);
+  const OperatedJob job = job_of(by);
   ASSERT_TRUE(eventually([&] { return by.trace("5f3a").has_value(); })) << job.errors();
 
   const auto records = timeline::decode(*by.trace("5f3a"));
@@ -121,10 +87,10 @@ TEST(WantedTrace, HoldsAllOpsOfTheNewestStepsOfAllRanks) {
 TEST(WantedTrace, ADumpComesByItselfWhenARankIsLost) {
   PlayedOperator by(plan());
   by.want_trace({.id = "5f3a", .steps = 1}, 8);
-  const OperatedJob job(by);
+  const OperatedJob job = job_of(by);
   ASSERT_TRUE(eventually([&] { return by.trace("5f3a").has_value(); })) << job.errors();
 
-  job.kill(1);
+  job.worker(1).signal(SIGKILL);
   ASSERT_TRUE(eventually([&] { return by.flight().has_value(); })) << job.errors();
 
   const protocol::FlightDump dump = *by.flight();
@@ -138,10 +104,11 @@ TEST(WantedTrace, ADumpComesByItselfWhenARankIsLost) {
 
 TEST(OperatedJob, TellsOfCongestionControlThatItsNodeDoesNotAllow) {
   const PlayedOperator by(plan());
-  const OperatedJob job(by, {"--node=n2", "--congestion-control=nonesuch"});
+  const OperatedJob job = job_of(by, {"--node=n2", "--congestion-control=nonesuch"});
   const std::size_t all = kStages * kReplicas;
-  ASSERT_TRUE(eventually([&] { return by.members().size() == all; })) << job.errors();
-  for (const protocol::Member& member : by.members()) {
+  ASSERT_TRUE(eventually([&] { return by.registered().members.size() == all; })) << job.errors();
+  const protocol::Register registered = by.registered();
+  for (const protocol::Member& member : registered.members) {
     EXPECT_EQ(member.node, "n2");
     ASSERT_TRUE(member.fallback) << member.pod;
     EXPECT_EQ(member.fallback->wanted, "nonesuch");

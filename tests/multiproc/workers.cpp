@@ -38,9 +38,21 @@ std::string read_file(const std::string& path) {
   return text.str();
 }
 
-std::vector<LoggedStep> logged_steps(const std::string& log) {
+template <class Condition>
+bool poll(Condition condition, steady_clock::duration limit = kPatience) {
+  const auto until = steady_clock::now() + limit;
+  while (!condition()) {
+    if (steady_clock::now() >= until) return false;
+    std::this_thread::sleep_for(kPoll);
+  }
+  return true;
+}
+
+}  // namespace
+
+std::vector<LoggedStep> logged_steps(const std::string& loss_log) {
   std::vector<LoggedStep> found;
-  std::istringstream lines(read_file(log));
+  std::istringstream lines(read_file(loss_log));
   for (std::string line; std::getline(lines, line);) {
     const auto entry = nlohmann::json::parse(line, nullptr, false);
     if (!entry.is_object()) break;  // the last line is being written
@@ -56,18 +68,6 @@ std::vector<LoggedStep> logged_steps(const std::string& log) {
   }
   return found;
 }
-
-template <class Condition>
-bool poll(Condition condition, steady_clock::duration limit = kPatience) {
-  const auto until = steady_clock::now() + limit;
-  while (!condition()) {
-    if (steady_clock::now() >= until) return false;
-    std::this_thread::sleep_for(kPoll);
-  }
-  return true;
-}
-
-}  // namespace
 
 Process::Process(const std::vector<std::string>& arguments, const std::string& error_file,
                  const Host& host)

@@ -41,6 +41,7 @@ class Process {
   Process& operator=(const Process&) = delete;
 
   void signal(int number) const;
+  pid_t pid() const { return pid_; }
   // Exit code, or 128 + signal; nothing when it still runs after the limit.
   std::optional<int> wait(std::chrono::milliseconds limit = kPatience);
   std::string errors() const;  // standard error so far
@@ -63,6 +64,8 @@ struct LoggedStep {
   std::vector<int> lateness_us;  // with emulated compute
   int overruns = 0;
 };
+
+std::vector<LoggedStep> logged_steps(const std::string& loss_log);
 
 struct PlanText {
   std::string type = "OneFOneB", dispatch = "Strict", trigger = "Initial", state = "Keep";

@@ -101,6 +101,7 @@ std::vector<Message> frames() {
       Measured{"", "out of memory"},
       Probe{"10.0.0.2", 4711, 1 << 20},
       Probed{1.25e9, 2e-4},
+      Unanswered{"10.0.0.7", 7071},
       Prepare{moving_plan(), 5},
       Prepare{restarting_plan(), 6},
       Ready{7, 1},
@@ -162,6 +163,8 @@ Segment segment_of(std::uint32_t revision) {
           .steps = 8,
           .step_seconds = 1.25,
           .step_error = 0.0625,
+          .save_every = 10,
+          .save_seconds = 0.75,
           .links = {{.replica = 1,
                      .boundary = 0,
                      .forward = false,
@@ -174,7 +177,8 @@ Segment segment_of(std::uint32_t revision) {
                      .stage = 1,
                      .forward_seconds = 0.5,
                      .backward_seconds = 0.75,
-                     .parts = parts()}}};
+                     .parts = parts(),
+                     .save_seconds = 0.5}}};
 }
 
 Report report() {
@@ -198,7 +202,8 @@ Report report() {
           .segment = segment_of(7),
           .previous_segment = segment_of(6),
           .stall = Stall{30.5, 3, {{0, 2, "backward", 7, 31.25}, {0, 3}}},
-          .lost_replicas = {1}};
+          .lost_replicas = {1},
+          .dead_links = {{"gpt-l4-1", "gpt-l4-2", 31.5}}};
 }
 
 TEST(RecordedMessages, HaveTheSameBytes) {

@@ -64,6 +64,7 @@ api::JobStatus status() {
   status.restart_budget_used = 1;
   status.restart_streak = 1;
   status.pod_generation = 3;
+  status.resumed_generation = 2;
   status.last_restart_reason = "OutOfMemory";
   status.last_restart_scope = "Worker";
   status.restart_reasons = {{"Crashed", 1}, {"OutOfMemory", 1}};
@@ -78,6 +79,8 @@ api::JobStatus status() {
                                            .time = at(8)},
                      .incarnation = 3,
                      .container_restarts = {{"u-7", 2}},
+                     .losses = {{"gpt-gpu-3", 1840}},
+                     .recoverable_until = at(8),
                      .last_container_end = at(9)};
   status.scheduling_timeouts = 2;
   status.scheduling_retry = at(7);

@@ -13,7 +13,6 @@ constexpr double kWindow = 10;                   // s: five scrapes
 constexpr double kOpWindow = 300, kHour = 3600;  // s, operator/metrics/promql.cpp
 constexpr double kBaselineEvery = 300;           // s
 constexpr double kBaselineQuantile = 0.95;
-constexpr double kNoise = 0.03;  // lognormal, of a rate
 constexpr std::chrono::seconds kStale{60};
 constexpr std::size_t kAsked = 64;  // scrapes, at most
 
@@ -51,7 +50,7 @@ estimator::Scrape SimulatedMetrics::rates_at(const Scraped& now, bool sync) {
     const double bytes = counter.bytes - (known == old.links.end() ? 0 : known->second.bytes);
     const double busy = counter.busy - (known == old.links.end() ? 0 : known->second.busy);
     if (busy <= 0) continue;
-    const double rate = bytes / busy * std::exp(kNoise * random_.normal());
+    const double rate = bytes / busy * std::exp(workers_.shape().rate_noise * random_.normal());
     scrape.links.push_back({name.link, name.from, name.to, rate, 1e-4});
     goodput_[name].emplace_back(now.time, rate);
   }
@@ -79,7 +78,9 @@ void SimulatedMetrics::follow(const api::PipelineJob& job, double time) {
   const auto& plan = job.status.plan;
   if (plan.revision != seen_revision_) {
     seen_revision_ = plan.revision;
-    if (plan.trigger != "Retune" && plan.trigger != "Manual") model_ = sync_model_ = {};
+    const bool kept =
+        plan.trigger == "Retune" || plan.trigger == "Manual" || plan.trigger == "Compress";
+    if (!kept) model_ = sync_model_ = {};
   }
   const auto* replan = api::find_condition(job.status.conditions, "ReplanInProgress");
   const bool settled = replan != nullptr && replan->status == "False";

@@ -173,6 +173,7 @@ double SimulatedWorkers::step_seconds(int p, const schedule::Plan& plan) {
                              LinkName{{p, s, Direction::kBackward}, to, from}}) {
       const bool forward = name.link.direction == Direction::kForward;
       const auto& sent = (forward ? model.forward : model.backward)[static_cast<std::size_t>(s)];
+      if (to_seconds(sent.transfer) < shape_.one_piece) continue;
       links_[name].bytes += micro_batches * wire_bytes(plan, s, forward);
       links_[name].busy += micro_batches * to_seconds(sent.transfer);
     }
@@ -184,7 +185,6 @@ double SimulatedWorkers::step_seconds(int p, const schedule::Plan& plan) {
 // STATUS of the ranks of a replica.
 void SimulatedWorkers::tell(int p, const schedule::Plan& plan,
                             const schedule::PipelineModel& model) {
-  constexpr double kNoise = 0.03;  // lognormal, of the time of a step's messages
   const int micro_batches = plan.micro_batches[static_cast<std::size_t>(p)];
   const int stages = plan.stage_count();
   for (int s = 0; s < stages; ++s) {
@@ -200,12 +200,13 @@ void SimulatedWorkers::tell(int p, const schedule::Plan& plan,
     }
     const auto send = [&](bool forward, int boundary) {
       const auto& links = forward ? model.forward : model.backward;
-      const double busy =
-          micro_batches * to_seconds(links[static_cast<std::size_t>(boundary)].transfer);
+      const double transfer = to_seconds(links[static_cast<std::size_t>(boundary)].transfer);
+      const bool timed = transfer >= shape_.one_piece;
+      const double noise = std::exp(shape_.rate_noise * timing_.normal());
       status.sent.push_back({.forward = forward,
                              .transfers = micro_batches + 1,  // with the header
-                             .timed = micro_batches,
-                             .seconds = busy * std::exp(kNoise * timing_.normal()),
+                             .timed = timed ? micro_batches : 0,
+                             .seconds = timed ? micro_batches * transfer * noise : 0,
                              .rtt_seconds = 1e-4});
     };
     if (s + 1 < stages) send(true, s);

@@ -35,6 +35,8 @@ struct JobShape {
   double node_rate = 1.2e7;       // bytes per second, free
   std::int64_t memory_bytes = 0;  // of a device; 0: not limited
   bool tells_parts = false;       // of steps: the times of ops alone
+  double rate_noise = 0.03;       // lognormal, of rates and of the time of a step's messages
+  double one_piece = 0;           // s: messages that take less tell nothing about the rate
 };
 constexpr std::int64_t kOutputBytes = 30'720;      // of a layer, per sample
 constexpr std::int64_t kStashBytes = 1'000'000;    // likewise
@@ -57,6 +59,7 @@ class SimulatedWorkers {
   void end(const std::string& uid, bool by_nature);
   void offer(const schedule::Plan& plan);  // nothing happens without a coordinator
 
+  const JobShape& shape() const { return shape_; }
   bool has_coordinator() const { return processes_.contains(0); }
   bool trains() const { return training_; }
   protocol::Register registration() const;

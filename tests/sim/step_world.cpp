@@ -94,15 +94,10 @@ StepWorld::Span StepWorld::run(int replica, int stage, double ready, double seco
 }
 
 // All ranks copy their state between two steps.
-void StepWorld::save(bool due) {
+void StepWorld::save() {
   for (int r = 0; r < replicas_; ++r) {
     for (int s = 0; s < stages_; ++s) {
       Rank& rank = at(r, s);
-      rank.parts = {};
-      rank.ops = {};
-      rank.done = {};
-      rank.sent.clear();
-      if (!due) continue;
       const Fault* slow = fault(FaultKind::kSave, r, s);
       const double seconds = shape_.save * std::exp(shape_.jitter * chance("save", r, s).normal()) +
                              (slow != nullptr ? slow->size : 0);
@@ -348,10 +343,15 @@ void StepWorld::tell_pauses(Rank& rank) {
 }
 
 std::vector<protocol::StageStatus> StepWorld::step() {
-  const bool saves = step_ > 0 && step_ % shape_.save_every == 0;
-  std::vector<double> before;
-  for (const Rank& rank : ranks_) before.push_back(rank.free);
-  save(saves);
+  const bool saves = save_due();
+  std::vector<double> before, after;
+  for (Rank& rank : ranks_) {
+    before.push_back(rank.free);
+    rank.parts = {};
+    rank.ops = {};
+    rank.done = {};
+    rank.sent.clear();
+  }
   for (int r = 0; r < replicas_; ++r) run_ops(r);
   std::vector<double> sums_end;
   for (int s = 0; s < stages_; ++s) {
@@ -367,6 +367,8 @@ std::vector<protocol::StageStatus> StepWorld::step() {
   for (int r = 0; r < replicas_; ++r) update(r, sums_end);
   for (Rank& rank : ranks_) tell_pauses(rank);
   ++step_;
+  for (const Rank& rank : ranks_) after.push_back(rank.free);
+  if (save_due()) save();
   std::vector<protocol::StageStatus> told;
   for (int r = 0; r < replicas_; ++r) {
     for (int s = 0; s < stages_; ++s) {
@@ -375,7 +377,7 @@ std::vector<protocol::StageStatus> StepWorld::step() {
                       .step = step_,
                       .replica = r,
                       .stage = s,
-                      .step_seconds = rank.rate * (rank.free - before[index(r, s)]),
+                      .step_seconds = rank.rate * (after[index(r, s)] - before[index(r, s)]),
                       .forward_seconds = rank.ops[0],
                       .backward_seconds = rank.ops[1],
                       .interrupted = saves,

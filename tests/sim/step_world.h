@@ -27,7 +27,7 @@ struct StepShape {
   double latency = 1e-4;
   std::vector<double> sums;  // by stage; of all its replicas
   double optimizer = 0.005;
-  double save = 0.02;  // copying the state, before each step whose number save_every divides
+  double save = 0.02;  // copying the state, in the middle between two steps that save_every divides
   int save_every = 10;
 };
 
@@ -110,7 +110,9 @@ class StepWorld {
                         const Message& message, double begin, double end);
   // Starts when the rank is free and `ready`; pauses come in between.
   Span run(int replica, int stage, double ready, double seconds);
-  void save(bool due);
+  // Ranks tell a copy with the step before, and the interruption with the next one.
+  bool save_due() const { return step_ % shape_.save_every == shape_.save_every / 2; }
+  void save();
   void begin(int replica);
   void run_ops(int replica);
   std::optional<Next> ready(int replica, int stage, bool forward);

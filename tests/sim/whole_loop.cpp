@@ -243,7 +243,7 @@ void WholeLoop::check_plan(const schedule::Plan& plan) {
     fail(which + "a tier is at work");
   // Only its steps show that a retry has failed.
   if (is_tier(plan.trigger) && !rolls_back_ &&
-      world_.estimates.freshness != estimator::Freshness::kFresh) {
+      world_.estimates.freshness != estimator::Freshness::kFresh && !all_untimed()) {
     fail(which + "nothing fresh is known of the network");
   }
   if (schedule::in_band_tier(plan.trigger) && is_tier(plan.trigger) && !plans_.empty()) {
@@ -274,6 +274,13 @@ void WholeLoop::check_plan(const schedule::Plan& plan) {
   for (const int share : plan.micro_batches) stages += " " + std::to_string(share);
   log_.push_back(at() + which + std::to_string(plan.stage_count()) + " stages, caps" + caps +
                  ", shares" + stages + ", " + schedule::name(plan.sync.mode));
+}
+
+// Nothing is fresh where all messages arrive in one piece, and that is known.
+bool WholeLoop::all_untimed() const {
+  const auto& segment = world_.report->body.segment;
+  return case_.shape.one_piece > 0 && segment &&
+         std::ranges::all_of(segment->links, [](const auto& link) { return link.timed == 0; });
 }
 
 // What spec.sync.mode allows; in groups slow replicas need no smaller share.

@@ -78,6 +78,7 @@ class WholeLoop {
   void report();
   void tick();
   bool blind() const;
+  bool all_untimed() const;
   bool healthy(const std::string& uid) const;
   void fail(const std::string& what) { wrong_.push_back(at() + what); }
   std::string at() const;

@@ -101,7 +101,7 @@ std::optional<Failure> open_data(State& state) {
   const Options& o = state.options;
   auto training = open_part(o, "--data", o.data, data::Part::kTraining);
   if (!training) return configuration(training.error());
-  state.dataset = *std::move(training);
+  state.dataset = emulate::around(*std::move(training), o.emulation.data_delay);
   if (o.validation_interval > 0) {
     auto held_out = open_part(o, "--validation-data", o.validation_data, data::Part::kValidation);
     if (!held_out) return configuration(held_out.error());

@@ -295,6 +295,14 @@ Outcome open_transport(State& state) {
       .pacing = {},
       .sum_encoding = o.sum_encoding,
       .order_traffic = o.traffic_order,
+      // Ranks meet only when there is an engine.
+      .on_silent =
+          [&state](const transport::PeerAddress& peer) {
+            log_warn(kComponent, "a peer does not answer",
+                     {{"peer", peer.ip}, {"data_port", peer.data_port}});
+            state.engine->mailbox().tell(
+                protocol::Unanswered{.ip = peer.ip, .data_port = peer.data_port});
+          },
       .job_uid = o.job_uid,
       .job_key = state.job_key};
   if (o.emulation.pace_bytes_per_second > 0) {

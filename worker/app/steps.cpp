@@ -167,6 +167,7 @@ void add_checkpoints(State& state, engine::Parts& parts) {
     state.checkpoints->save(stage, step, mine, [&state](std::chrono::nanoseconds took) {
       state.engine->checkpoint_written(took);
     });
+    emulate::delay_copy(state.options.emulation.save_delay);
   };
 }
 

@@ -436,6 +436,7 @@ class JobCoordinator final : public Coordinator {
         rank.replica = number_in_whole(rank.replica, switch_.covered());
       }
     }
+    report.dead_links = switch_.dead_links().told(members_, clock_.now());
     report.lost_replicas.assign(switch_.gone().begin(), switch_.gone().end());
     source_->report(std::move(report));
   }

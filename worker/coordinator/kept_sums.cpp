@@ -20,9 +20,9 @@ schedule::Ids ids_of_replica(const schedule::Plan& plan, int replica, std::int64
     if (plan.ranks[i].replica != replica) continue;
     if (held[i] == nullptr || held[i]->step != step || !held[i]->sums) return {};
     const protocol::KeptSums& sums = *held[i]->sums;
-    const bool fits = sums.micro_batches == total &&
-                      sums.micro_batch_size == plan.schedule.micro_batch_size &&
-                      schedule::are_legal(sums.ids, total);
+    const bool fits =
+        sums.micro_batches == total && sums.micro_batch_size == plan.schedule.micro_batch_size &&
+        describe(sums.codecs) == describe(plan.codecs) && schedule::are_legal(sums.ids, total);
     if (!fits || (common != nullptr && *common != sums.ids)) return {};
     common = &sums.ids;
   }

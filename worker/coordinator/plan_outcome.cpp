@@ -44,6 +44,10 @@ Effects PlanSwitch::on_message(int index, const protocol::Message& message, cons
     on_status(index, *status, members, now, effects);
   } else if (const auto* lost = std::get_if<protocol::PeerLost>(&message)) {
     on_peer_lost(index, *lost, members, now, effects);
+  } else if (const auto* unanswered = std::get_if<protocol::Unanswered>(&message)) {
+    on_unanswered(index, *unanswered, members, now, effects);
+  } else if (const auto* probed = std::get_if<protocol::Probed>(&message)) {
+    dead_.probed(index, *probed);
   }
   return effects;
 }
@@ -140,6 +144,7 @@ void PlanSwitch::not_applied(const Members& members, SteadyTime now, Effects& ef
 
 void PlanSwitch::applied(const Members& members, SteadyTime now, Effects& effects) {
   applied_ = base_;
+  dead_.met(*base_, members);
   // Otherwise all replicas have met before the first step of the plan.
   apart_ = schedule::averages(*base_);
   failed_rejoins_ = 0;

@@ -123,7 +123,10 @@ void PlanSwitch::try_prepare(const Members& members, SteadyTime now, Effects& ef
   attempt_->plan = attempt_->wanted;
   attempt_->covered.clear();
   auto filled = fill_plan(attempt_->wanted, job_uid_, members);
-  if (!filled && filled.error().code == Code::kUnavailable) {
+  const bool dead = filled && dead_.within(*filled, members);
+  if (dead && base_ && !broken_) return await_links(*filled, members, now, effects);
+  if (dead && !dead_.settled(now)) return;
+  if (dead || (!filled && filled.error().code == Code::kUnavailable)) {
     if (auto without = cover(members, now)) {
       filled = fill_plan(*std::move(without), job_uid_, members);
     }
@@ -368,8 +371,12 @@ void PlanSwitch::to_idle(const protocol::Message& message, const Members& member
 
 Effects PlanSwitch::tick(const Members& members, SteadyTime now) {
   Effects effects;
+  dead_.follow(members);
   if (phase_ == Phase::kGathering) {
     try_prepare(members, now, effects);
+  } else if (phase_ == Phase::kIdle && training() != nullptr) {
+    // A rank found one when it gave its links up for another reason.
+    effects.send = dead_.probes(*base_, members, now);
   } else if (phase_ == Phase::kPreparing && now >= *attempt_->deadline) {
     const std::string silent = silent_pods(members);
     give_up(protocol::Outcome::kRefused,
@@ -378,6 +385,10 @@ Effects PlanSwitch::tick(const Members& members, SteadyTime now) {
                     std::chrono::floor<std::chrono::seconds>(now - attempt_->prepared_at).count()) +
                 " s from " + silent,
             members, now, effects);
+  } else if (phase_ == Phase::kLoading && attempt_->ends_at && now >= *attempt_->ends_at) {
+    generation_lost(
+        -1, {.replica = -1, .revision = attempt_->plan.revision, .reason = dead_.text(members)},
+        members, now, effects);
   } else if (phase_ == Phase::kLoading && now >= *attempt_->deadline) {
     generation_lost(-1, {.revision = attempt_->plan.revision, .reason = "READY_STATE is overdue"},
                     members, now, effects);

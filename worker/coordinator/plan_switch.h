@@ -18,6 +18,7 @@
 #include "worker/base/clock.h"
 #include "worker/base/result.h"
 #include "worker/coordinator/compressed_steps.h"
+#include "worker/coordinator/dead_links.h"
 #include "worker/coordinator/members.h"
 #include "worker/coordinator/recovery_point.h"
 #include "worker/coordinator/startup.h"
@@ -50,7 +51,8 @@ class PlanSwitch {
   Effects on_plan(const schedule::Plan& plan, const Members& members, SteadyTime now);
   // The member has lost its session; `members` already says so.
   Effects on_lost(int index, const std::string& reason, const Members& members, SteadyTime now);
-  // Takes READY, REJECT, MOVED, READY_STATE, STATUS and PEER_LOST. Other messages are ignored.
+  // Takes READY, REJECT, MOVED, READY_STATE, STATUS, PEER_LOST, UNANSWERED and PROBED. Other
+  // messages are ignored.
   Effects on_message(int index, const protocol::Message& message, const Members& members,
                      SteadyTime now);
   // Checks deadlines; also call it after a HELLO.
@@ -80,6 +82,7 @@ class PlanSwitch {
     return std::exchange(checkpoint_step_, step) != step;
   }
   const CompressedSteps& compressed() const { return compressed_; }
+  const DeadLinks& dead_links() const { return dead_; }
 
  private:
   enum class Phase : unsigned char {
@@ -107,9 +110,10 @@ class PlanSwitch {
     std::int64_t compressed_steps = 0;  // of the checkpoint that is loaded
     // Time of the next request for what ranks hold, and the end of the wait for it.
     std::optional<SteadyTime> ask_at = {}, asks_until = {}, asks_longer_until = {};
-    std::set<int> waiting;               // workers that have not answered
-    std::optional<SteadyTime> deadline;  // of the phase
-    SteadyTime not_before{};             // start of a delayed rejoin
+    std::set<int> waiting;                   // workers that have not answered
+    std::optional<SteadyTime> deadline;      // of the phase
+    std::optional<SteadyTime> ends_at = {};  // the meeting of ranks between which a link is dead
+    SteadyTime not_before{};                 // start of a delayed rejoin
     SteadyTime prepared_at{}, committed_at{};
     std::int64_t due_step = 0;  // in band: expected first step of the new epoch
     double pause_seconds = 0;
@@ -126,6 +130,9 @@ class PlanSwitch {
   // recover.cpp: after a failure, the wanted plan without the replicas that lack a rank. Nothing:
   // it cannot go without them, or they may return soon.
   std::optional<schedule::Plan> cover(const Members& members, SteadyTime now);
+  // While training goes on, a link between ranks of the next plan is dead.
+  void await_links(const schedule::Plan& plan, const Members& members, SteadyTime now,
+                   Effects& effects);
   bool patient() const;  // true if it waits for its pods without a deadline
   // Time limits. Ranks answer PREPARE between two ops, so within a step. A plan is applied when a
   // step with it is done.
@@ -178,6 +185,8 @@ class PlanSwitch {
                  SteadyTime now, Effects& effects);
   void on_peer_lost(int index, const protocol::PeerLost& lost, const Members& members,
                     SteadyTime now, Effects& effects);
+  void on_unanswered(int index, const protocol::Unanswered& unanswered, const Members& members,
+                     SteadyTime now, Effects& effects);
   // Ends the attempt before COMMIT: sends ABORT to its ranks, then keeps the old plan or rejoins
   // it.
   void prepare_again(const Members& members, SteadyTime now, Effects& effects);
@@ -242,6 +251,7 @@ class PlanSwitch {
   std::uint32_t highest_seen_ = 0;
   std::int64_t checkpoint_step_ = -1, checkpoint_compressed_ = 0;
   CompressedSteps compressed_;
+  DeadLinks dead_;
 };
 
 }  // namespace weir::coordinator

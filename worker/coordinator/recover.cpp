@@ -133,15 +133,37 @@ std::optional<schedule::Plan> PlanSwitch::cover(const Members& members, SteadyTi
   if (!base_ || !broken_ || cover_refused_ || !patient() || !recovers()) return std::nullopt;
   bool leaves_only = false;
   std::set<int> lost = replicas_that_lack_ranks(attempt.wanted, members, leaves_only);
+  const bool lacks = !lost.empty();
+  if (!lacks && !holds_point(members)) return std::nullopt;  // nobody has trained yet
+  dead_.leave_out(lost, attempt.wanted, members);
   const int missing = static_cast<int>(lost.size());
   const int living = attempt.wanted.replica_count() - missing;
   if (missing == 0 || living == 0) return std::nullopt;
-  if (!attempt.cover_at) {
+  if (!attempt.cover_at && lacks) {
     attempt.cover_at = now + wait_before_cover(longest_step(*base_, members), living, missing);
   }
-  if (now < *attempt.cover_at && !leaves_only) return std::nullopt;
+  if (lacks && now < *attempt.cover_at && !leaves_only) return std::nullopt;
   attempt.covered = std::move(lost);
   return without_replicas(attempt.wanted, attempt.covered);
+}
+
+void PlanSwitch::on_unanswered(int index, const protocol::Unanswered& unanswered,
+                               const Members& members, SteadyTime now, Effects& effects) {
+  const std::string before = dead_.text(members);
+  if (!dead_.add(index, unanswered, members, now)) return;
+  if (std::string text = dead_.text(members); text != before) {
+    effects.notes.push_back(std::move(text));
+  }
+  if (phase_ == Phase::kLoading && !attempt_->ends_at) attempt_->ends_at = now + kOthersFind;
+}
+
+// Training goes on meanwhile, which it would not while the ranks of the plan meet in vain.
+void PlanSwitch::await_links(const schedule::Plan& plan, const Members& members, SteadyTime now,
+                             Effects& effects) {
+  for (auto& probe : dead_.probes(plan, members, now)) effects.send.push_back(std::move(probe));
+  if (attempt_->deadline && now >= *attempt_->deadline) {
+    give_up(protocol::Outcome::kRefused, dead_.text(members), members, now, effects);
+  }
 }
 
 std::optional<RecoveryPoint> PlanSwitch::point_told(const Members& members) const {

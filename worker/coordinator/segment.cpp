@@ -71,6 +71,23 @@ double seconds_of(const StepSample::Link& link) {
   return link.timed > 0 ? link.seconds / static_cast<double>(link.timed) : kUnknown;
 }
 
+// Takes what a rank copied in a step or behind it. Validations and switches fall into parts, too.
+void add_copies(StepWithSaves& saves, std::size_t rank, const protocol::StageStatus& status) {
+  using protocol::StepPart;
+  if (!status.parts) {
+    saves.otherwise = true;  // unknown
+    return;
+  }
+  const protocol::PartSeconds& parts = *status.parts;
+  saves.copies[rank] = parts.of(StepPart::kSave);
+  saves.otherwise |= parts.of(StepPart::kValidation) > 0 || parts.of(StepPart::kSwitch) > 0;
+  if (status.stage > 0) return;
+  // Parts last until the next step begins, the seconds of a step until its update.
+  const double all = std::accumulate(parts.seconds.begin(), parts.seconds.end(), 0.0);
+  const double behind = std::clamp(all - status.step_seconds, 0.0, saves.copies[rank]);
+  saves.copy_behind = std::max(saves.copy_behind, behind);
+}
+
 // Slow links and slow ranks matter most if not all is sent.
 template <class Part, class Measure>
 void keep_slowest(std::vector<Part>& parts, Measure measure) {
@@ -141,6 +158,13 @@ std::size_t SegmentWindow::change() const {
   return newest;
 }
 
+std::optional<double> SegmentWindow::usual_step() const {
+  if (steps_.empty()) return std::nullopt;
+  std::vector<double> seconds;
+  for (const StepSample& step : steps_) seconds.push_back(step.seconds);
+  return median_of(seconds);
+}
+
 bool SegmentWindow::first_is_mixed() const {
   if (!cut_ || steps_.size() < 2 * kLeastSide - 1) return false;
   std::vector<double> seconds;
@@ -161,6 +185,7 @@ std::optional<protocol::Segment> SegmentWindow::segment() const {
   const Spread times = spread_of(seconds);
   segment.step_seconds = times.mean;
   segment.step_error = times.error;
+  const auto newest = std::min<std::ptrdiff_t>(kRoundingSteps, segment.steps);
   for (std::size_t i = 0; i < begin->links.size(); ++i) {
     const auto at = static_cast<int>(i);
     const int boundaries = stages_ - 1;
@@ -174,8 +199,13 @@ std::optional<protocol::Segment> SegmentWindow::segment() const {
       link.timed += sample.timed;
       busy += sample.seconds;
       if (sample.timed > 0) means.push_back(seconds_of(sample));
-      link.rounding_error += sample.rounding_error / segment.steps;
-      link.zeroed += sample.zeroed / segment.steps;
+      // A mean of the whole segment would hide for half of it that a tensor has got outliers.
+      if (steps_.end() - step == newest) {
+        link.rounding_error = sample.rounding_error;
+        link.zeroed = sample.zeroed;
+      }
+      link.rounding_error = std::min(link.rounding_error, sample.rounding_error);
+      link.zeroed = std::min(link.zeroed, sample.zeroed);
       link.connections = sample.connections;
       if (sample.rtt_seconds > 0) link.latency_seconds = sample.rtt_seconds / 2;
     }
@@ -232,6 +262,7 @@ Segments::Kept Segments::kept_of(const schedule::Plan& plan, int incarnation) {
           .stages = plan.stage_count(),
           .micro_batches = plan.micro_batches,
           .window = {plan.revision, plan.replica_count(), plan.stage_count()},
+          .saves = {},
           .open = {}};
 }
 
@@ -265,15 +296,20 @@ void Segments::take(Kept& kept, const protocol::StageStatus& status) {
     sample.links.resize(static_cast<std::size_t>(2 * replicas * boundaries));
     sample.ops.resize(static_cast<std::size_t>(replicas * kept.stages));
     if (sample.ops.size() <= kSegmentParts) sample.parts.resize(sample.ops.size());
+    gathered.saves.step = status.step;
+    gathered.saves.copies.resize(sample.parts.size());
   }
   ++gathered.ranks;
   // A worker of an older release does not tell these times.
-  gathered.interrupted |= status.interrupted || status.forward_seconds <= 0;
+  gathered.saves.interrupted |= status.interrupted || status.forward_seconds <= 0;
   if (status.stage == 0) sample.seconds = std::max(sample.seconds, status.step_seconds);
   const double count = kept.micro_batches[static_cast<std::size_t>(status.replica)];
   const auto rank = static_cast<std::size_t>(status.replica * kept.stages + status.stage);
   sample.ops[rank] = {status.forward_seconds / count, status.backward_seconds / count};
-  if (rank < sample.parts.size()) sample.parts[rank] = status.parts;
+  if (rank < sample.parts.size()) {
+    sample.parts[rank] = status.parts;
+    add_copies(gathered.saves, rank, status);
+  }
   for (const protocol::Sent& sent : status.sent) {
     const int boundary = sent.forward ? status.stage : status.stage - 1;
     if (boundary < 0 || boundary >= boundaries) continue;
@@ -287,18 +323,27 @@ void Segments::take(Kept& kept, const protocol::StageStatus& status) {
                                                      .connections = sent.connections};
   }
   if (gathered.ranks == replicas * kept.stages) {
-    if (!gathered.interrupted && sample.seconds > 0) kept.window.add(std::move(sample));
+    gathered.saves.seconds = sample.seconds;
+    const bool interrupted = gathered.saves.interrupted;
+    kept.saves.add(std::move(gathered.saves), kept.window.usual_step());
+    if (!interrupted && sample.seconds > 0) kept.window.add(std::move(sample));
     kept.open.erase(status.step);
   }
   while (kept.open.size() > kMostOpen) kept.open.erase(kept.open.begin());
 }
 
+std::optional<protocol::Segment> Segments::segment_of(const std::optional<Kept>& kept) {
+  std::optional<protocol::Segment> segment = kept ? kept->window.segment() : std::nullopt;
+  if (segment) kept->saves.tell(*segment);
+  return segment;
+}
+
 std::optional<protocol::Segment> Segments::current() const {
-  return current_ ? current_->window.segment() : std::nullopt;
+  return segment_of(current_);
 }
 
 std::optional<protocol::Segment> Segments::previous() const {
-  return previous_ ? previous_->window.segment() : std::nullopt;
+  return segment_of(previous_);
 }
 
 }  // namespace weir::coordinator

@@ -13,12 +13,15 @@
 #include <span>
 #include <vector>
 
+#include "worker/coordinator/segment_saves.h"
 #include "worker/protocol/messages.h"
 #include "worker/schedule/plan.h"
 
 namespace weir::coordinator {
 
 inline constexpr std::size_t kSegmentSteps = 64;
+// A report has the least rounding of so many newest steps: one step alone is no trend.
+inline constexpr std::ptrdiff_t kRoundingSteps = 8;
 inline constexpr std::size_t kSegmentParts = 256;  // most links, and most ranks, that are sent
 
 // Thresholds of a change in a series.
@@ -56,6 +59,7 @@ class SegmentWindow {
 
   void add(StepSample step);
   std::optional<protocol::Segment> segment() const;  // nothing before two steps
+  std::optional<double> usual_step() const;          // the median, in seconds
 
  private:
   std::size_t change() const;  // the first step behind the newest change; 0 = none
@@ -85,15 +89,17 @@ class Segments {
   struct Gathered {
     StepSample sample;
     int ranks = 0;             // that have told it
-    bool interrupted = false;  // on one of them
+    StepWithSaves saves = {};  // interrupted: on one of them
   };
   struct Kept {
     std::uint32_t revision = 0;
     int incarnation = 0, stages = 0;
     std::vector<int> micro_batches;
     SegmentWindow window;
+    SegmentSaves saves = {};
     std::map<std::int64_t, Gathered> open;  // steps that not all ranks have told
   };
+  static std::optional<protocol::Segment> segment_of(const std::optional<Kept>& kept);
   static Kept kept_of(const schedule::Plan& plan, int incarnation);
   static void take(Kept& kept, const protocol::StageStatus& status);
 

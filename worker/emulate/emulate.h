@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compute and sends of another device, for timing on few cores: the work of a stage is done, then
-// it sleeps until the time that a profile gives for it is over.
+// Compute, sends, data and copies of another device, for timing on few cores: the work of a stage
+// is done, then it sleeps until the time that a profile gives for it is over.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <utility>
 
 #include "worker/base/result.h"
+#include "worker/data/dataset.h"
 #include "worker/emulate/options.h"
 #include "worker/emulate/profile_times.h"
 #include "worker/emulate/slowness.h"
@@ -45,5 +47,11 @@ class Emulation {
 // the peer, or once the generation is broken. With 0 every send blocks.
 std::unique_ptr<transport::Communicator> around(std::unique_ptr<transport::Communicator> inner,
                                                 int send_window);
+
+// A slow disk: each sample takes so much longer to read. Thread-safe like the dataset inside.
+std::unique_ptr<data::Dataset> around(std::unique_ptr<data::Dataset> inner,
+                                      std::chrono::nanoseconds delay);
+// Behind a copy of the state for a checkpoint: it takes so much longer. Blocks.
+void delay_copy(std::chrono::nanoseconds delay);
 
 }  // namespace weir::emulate

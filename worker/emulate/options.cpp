@@ -7,11 +7,14 @@
 #include <map>
 
 #include "worker/base/numbers.h"
+#include "worker/base/units.h"
 #include "worker/base/utf8.h"
 #include "worker/command_line/numbers.h"
 
 namespace weir::emulate {
 namespace {
+
+constexpr double kLongestDelay = 3600;  // seconds
 
 // Reads "1-2", "1-2:fwd" or "1-2:bwd".
 Status read_link(Options& o) {
@@ -56,6 +59,11 @@ void add_options(Rows& rows, Options& o) {
   rows.add("--emulate-send-window", o.send_window,
            "number of sends under way above which a send blocks compute; unset: sends do not block",
            whole_in(0, 65535));
+  const CLI::Validator seconds = number_in(0, kLongestDelay);
+  rows.add_time("--emulate-data-delay", o.data_delay, from_seconds,
+                "reading a sample takes so much longer, seconds", seconds);
+  rows.add_time("--emulate-save-delay", o.save_delay, from_seconds,
+                "copying the state for a checkpoint takes so much longer, seconds", seconds);
   rows.add("--pace-rate", o.pace_rate,
            "rate limit of links on which this worker sends, e.g. 40Mbit");
   rows.add("--pace-trace", o.pace_trace, "file of 'seconds share' lines for --pace-rate");

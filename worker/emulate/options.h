@@ -2,6 +2,7 @@
 // The options of emulation.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 
@@ -16,6 +17,8 @@ struct Options {
   std::string slowness;            // file; may be empty
   bool idle = false;               // skip the arithmetic
   std::optional<int> send_window;  // a send blocks while more than this many are under way
+  std::chrono::nanoseconds data_delay{0};  // of each sample
+  std::chrono::nanoseconds save_delay{0};  // of each copy of the state for a checkpoint
   std::string pace_rate, pace_other_rate, pace_link, pace_trace;  // as given
   // The numbers are set by complete().
   double pace_bytes_per_second = 0;           // 0 = unlimited

@@ -80,6 +80,12 @@ double* BoundaryCodec::sums_of(Channel channel) const {
   return sums_.as<double>() + (channel == Channel::kForward ? 0 : kSums);
 }
 
+int BoundaryCodec::next_sample(Channel channel, const stage::ops::CodecShape& shape) {
+  const auto blocks = std::min<std::size_t>(all_codec_blocks(shape), stage::ops::kCodecSampling);
+  unsigned& looks = looks_[channel == Channel::kForward ? 0 : 1];
+  return static_cast<int>(looks++ % std::max<std::size_t>(blocks, 1));
+}
+
 Result<device::Buffer> BoundaryCodec::encode(Channel channel, device::Buffer tensor) {
   const End& to = end(channel, true);
   if (to.bits == 0) return tensor;
@@ -88,7 +94,8 @@ Result<device::Buffer> BoundaryCodec::encode(Channel channel, device::Buffer ten
   const auto* const numbers = tensor.as<stage::ops::Element>();
   auto* const bytes = message.as<unsigned char>();
   kernels_->run(stage::ops::EncodeBlocks{to.shape, numbers, bytes});
-  kernels_->run(stage::ops::SampleCodecError{to.shape, numbers, bytes, sums_of(channel)});
+  kernels_->run(stage::ops::SampleCodecError{to.shape, numbers, bytes, sums_of(channel),
+                                             next_sample(channel, to.shape)});
   WEIR_OK(kernels_->status());
   return message;
 }

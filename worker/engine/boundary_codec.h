@@ -61,12 +61,16 @@ class BoundaryCodec {
   End make_end(schedule::Codec codec, std::int64_t raw_bytes, int samples) const;
   Status prepare();
   double* sums_of(transport::Channel channel) const;
+  // The first block of the next message that is looked at: each in turn, so a message of few blocks
+  // does not tell of the same numbers each time.
+  int next_sample(transport::Channel channel, const stage::ops::CodecShape& shape);
 
   device::Device& device_;
   const stage::Precision precision_;
   const MakeKernels make_;
   std::unique_ptr<stage::ops::Kernels> kernels_;
-  device::Buffer sums_;  // of SampleCodecError, by channel
+  device::Buffer sums_;              // of SampleCodecError, by channel
+  std::array<unsigned, 2> looks_{};  // at messages, by channel
   std::array<End, 4> ends_{};
 };
 

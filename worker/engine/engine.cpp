@@ -217,7 +217,8 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
       const std::vector<int>& shares = order.plan.micro_batches;
       share_ = KeptShare{.share = *std::move(end.share),
                          .micro_batch_size = order.plan.schedule.micro_batch_size,
-                         .micro_batches = std::accumulate(shares.begin(), shares.end(), 0)};
+                         .micro_batches = std::accumulate(shares.begin(), shares.end(), 0),
+                         .codecs = order.plan.codecs};
     }
     between_models_ = end.updated;
     return failed(record.error(), stop);

@@ -68,6 +68,7 @@ class Engine {
   struct KeptShare {
     Share share;
     int micro_batch_size = 0, micro_batches = 0;  // as in protocol::KeptSums
+    schedule::Codecs codecs;
   };
   struct Pending {
     Letter letter;

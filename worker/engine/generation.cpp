@@ -116,7 +116,8 @@ void Engine::tell_inventory() {
     if (share_) {
       told.held.back().sums = {.ids = share_->share.ids,
                                .micro_batch_size = share_->micro_batch_size,
-                               .micro_batches = share_->micro_batches};
+                               .micro_batches = share_->micro_batches,
+                               .codecs = share_->codecs};
     }
   }
   told.held.insert(told.held.end(), snapshots.begin(), snapshots.end());
@@ -185,7 +186,8 @@ Status Engine::keep_sums(Generation& generation, const protocol::Commit& commit)
   const schedule::Ids& own = kept[static_cast<std::size_t>(generation.place.replica)];
   const bool has = share_ && share_->share.ids == own && generation.stage == holdings_.held() &&
                    share_->micro_batch_size == plan.schedule.micro_batch_size &&
-                   share_->micro_batches == total;
+                   share_->micro_batches == total &&
+                   describe(share_->codecs) == describe(plan.codecs);
   if (!own.empty() && !has) {
     return Error{Code::kConflict, "COMMIT: this rank does not have the sums that it should keep"};
   }

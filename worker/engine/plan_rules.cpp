@@ -48,6 +48,20 @@ std::int64_t encoded_bytes(const schedule::Plan& plan, int boundary, std::int64_
   return most;
 }
 
+// Layers of one's own may hand on several tensors, or numbers of another type, as one message.
+void check_codecs_of_own_layers(const schedule::Plan& plan, const stage::Model& model,
+                                std::vector<std::string>& reasons) {
+  for (int b = 0; b + 1 < plan.stage_count(); ++b) {
+    const bool raw = codec_of(plan.codecs.forward, b) == schedule::Codec::kRaw &&
+                     codec_of(plan.codecs.backward, b) == schedule::Codec::kRaw;
+    if (raw) continue;
+    const auto last = static_cast<std::size_t>(plan.stages[static_cast<std::size_t>(b)].last);
+    reasons.push_back("codecs: link " + std::to_string(b) + "-" + std::to_string(b + 1) +
+                      " cannot be compressed: layer " + model.layers[last].id +
+                      " is one's own and may hand on several tensors");
+  }
+}
+
 void check_codecs(const schedule::Plan& plan, stage::Precision precision,
                   std::vector<std::string>& reasons) {
   if (precision == stage::Precision::kFp32) return;
@@ -127,6 +141,8 @@ std::vector<std::string> objections(const schedule::Plan& plan, const Identity& 
   std::vector<std::string> reasons =
       schedule::broken_rules(plan, static_cast<int>(model.layers.size()));
   check_codecs(plan, model.options.precision, reasons);
+  if (!reasons.empty()) return reasons;
+  if (model.source) check_codecs_of_own_layers(plan, model, reasons);
   if (!reasons.empty()) return reasons;
   const std::optional<schedule::RankPlace> place = place_of(plan, identity);
   if (!place) return reasons;

@@ -172,6 +172,7 @@ void fields(auto& io, Is<SegmentRank> auto& rank) {
   io("forwardSeconds", rank.forward_seconds);
   io("backwardSeconds", rank.backward_seconds);
   io("parts", rank.parts);
+  if (io.kReads || rank.save_seconds != 0) io("saveSeconds", rank.save_seconds);
 }
 
 void fields(auto& io, Is<Segment> auto& segment) {
@@ -180,6 +181,8 @@ void fields(auto& io, Is<Segment> auto& segment) {
   io("steps", segment.steps);
   io("stepSeconds", segment.step_seconds);
   io("stepError", segment.step_error);
+  if (io.kReads || segment.save_every != 0) io("saveEvery", segment.save_every);
+  if (io.kReads || segment.save_seconds != 0) io("saveSeconds", segment.save_seconds);
   io("links", segment.links);
   io("ranks", segment.ranks);
 }
@@ -196,6 +199,12 @@ void fields(auto& io, Is<Stall> auto& stall) {
   io("seconds", stall.seconds);
   io("waiting", stall.waiting);
   io("ranks", stall.ranks);
+}
+
+void fields(auto& io, Is<DeadLink> auto& link) {
+  io.required("from", link.from);
+  io.required("to", link.to);
+  io("seconds", link.seconds);
 }
 
 void fields(auto& io, Is<Report> auto& report) {
@@ -222,6 +231,7 @@ void fields(auto& io, Is<Report> auto& report) {
   io("previousSegment", report.previous_segment);
   io("stall", report.stall);
   if (io.kReads || !report.lost_replicas.empty()) io("lostReplicas", report.lost_replicas);
+  if (io.kReads || !report.dead_links.empty()) io("deadLinks", report.dead_links);
 }
 
 void fields(auto& io, Is<TraceWanted> auto& wanted) {
@@ -251,6 +261,7 @@ void fields(auto& io, Is<KeptSums> auto& sums) {
   io.required("ids", sums.ids);
   io.required("microBatchSize", sums.micro_batch_size);
   io.required("microBatches", sums.micro_batches);
+  if (io.kReads || !sums.codecs.raw()) io("codecs", sums.codecs);
 }
 void fields(auto& io, Is<KeptIds> auto& kept) {
   io.required("replica", kept.replica);
@@ -304,6 +315,10 @@ void fields(auto& io, Is<Probe> auto& probe) {
   io.required("ip", probe.ip);
   io("dataPort", probe.data_port);
   io.required("bytes", probe.bytes);
+}
+void fields(auto& io, Is<Unanswered> auto& unanswered) {
+  io.required("ip", unanswered.ip);
+  io.required("dataPort", unanswered.data_port);
 }
 void fields(auto& io, Is<Probed> auto& probed) {
   io("bytesPerSecond", probed.bytes_per_second);
@@ -478,10 +493,11 @@ namespace {
 
 // In the order of the alternatives of Message.
 constexpr const char* kTypes[] = {
-    "HELLO",      "MEASURE", "MEASURED",     "PROBE",   "PROBED",    "PREPARE",        "READY",
-    "REJECT",     "COMMIT",  "READY_STATE",  "GO",      "ABORT",     "APPLIED",        "STATUS",
-    "PEER_LOST",  "LEAVE",   "HEARTBEAT",    "SAVE",    "SAVED",     "BAD_CHECKPOINT", "MOVED",
-    "SYNC_READY", "GRANT",   "ROUND_FAILED", "REFUSED", "INVENTORY", "STEPS_WANTED",   "STEPS"};
+    "HELLO",   "MEASURE",        "MEASURED",     "PROBE",       "PROBED",    "PREPARE",
+    "READY",   "REJECT",         "COMMIT",       "READY_STATE", "GO",        "ABORT",
+    "APPLIED", "STATUS",         "PEER_LOST",    "LEAVE",       "HEARTBEAT", "SAVE",
+    "SAVED",   "BAD_CHECKPOINT", "MOVED",        "SYNC_READY",  "GRANT",     "ROUND_FAILED",
+    "REFUSED", "INVENTORY",      "STEPS_WANTED", "STEPS",       "UNANSWERED"};
 static_assert(std::size(kTypes) == std::variant_size_v<Message>);
 
 void read_message(Reader& io, const std::string& type, std::optional<Message>& out) {

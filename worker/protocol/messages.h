@@ -149,12 +149,16 @@ struct SegmentRank {
   int replica = 0, stage = 0;
   double forward_seconds = 0, backward_seconds = 0;  // of one micro-batch
   std::optional<PartSeconds> parts = {};             // of the replica that waits least for others
+  double save_seconds = 0;                           // of copying its state for one save
 };
 struct Segment {
   std::uint32_t revision = 0;
   std::int64_t first_step = 0;  // completed steps after it
   int steps = 0;
   double step_seconds = 0, step_error = 0;
+  // Saves, of which no step is counted above: steps from one to the next, and seconds that one adds
+  // to them. 0 = unknown, or there are none.
+  double save_every = 0, save_seconds = 0;
   std::vector<SegmentLink> links;
   std::vector<SegmentRank> ranks;
 };
@@ -172,7 +176,13 @@ struct Stall {
   // Without waiting ones: ranks that wait for each other, or the one that is longest in its part.
   std::vector<StalledRank> ranks;
 };
-inline constexpr std::size_t kMostStalledRanks = 16;
+inline constexpr std::size_t kMostStalledRanks = 16, kMostDeadLinks = 16;
+
+// One of two connected workers gets no answer from the data port of the other.
+struct DeadLink {
+  std::string from, to;  // pods
+  double seconds = 0;    // for so long
+};
 
 // The operator refuses a longer body of POST /report. That of 512 ranks has about 300 KiB.
 inline constexpr std::size_t kMaxReportBytes = std::size_t{512} * 1024;
@@ -204,6 +214,7 @@ struct Report {
   std::optional<Segment> segment, previous_segment;  // of the plan in force, of the one before it
   std::optional<Stall> stall = {};                   // nothing: steps come, or have not begun
   std::vector<int> lost_replicas = {};               // without which training goes on
+  std::vector<DeadLink> dead_links = {};             // at most kMostDeadLinks, the oldest first
 };
 // A user wants to see the newest steps of all ranks, or of those of one replica.
 struct TraceWanted {
@@ -249,6 +260,7 @@ struct KeptSums {
   schedule::Ids ids;  // of the micro-batches
   // Ids mean nothing without: samples of one, and their number in the step, over all replicas.
   int micro_batch_size = 0, micro_batches = 0;
+  schedule::Codecs codecs = {};  // with which they were computed: others give other gradients
 };
 
 // The state of some layers that a rank holds.
@@ -309,6 +321,11 @@ struct Probe {
 };
 struct Probed {
   double bytes_per_second = 0, rtt_seconds = 0;
+};
+// No answer comes from the data port of another rank, or from its kernel when a step ended.
+struct Unanswered {
+  std::string ip;
+  int data_port = kDataPort;
 };
 struct Prepare {
   schedule::Plan plan;
@@ -501,6 +518,6 @@ struct Steps {
 using Message = std::variant<Hello, Measure, Measured, Probe, Probed, Prepare, Ready, Reject,
                              Commit, ReadyState, Go, Abort, Applied, StageStatus, PeerLost, Leave,
                              Heartbeat, Save, Saved, BadCheckpoint, Moved, SyncReady, Grant,
-                             RoundFailed, Refused, Inventory, StepsWanted, Steps>;
+                             RoundFailed, Refused, Inventory, StepsWanted, Steps, Unanswered>;
 
 }  // namespace weir::protocol

@@ -9,6 +9,8 @@ namespace weir::protocol {
 
 Names<schedule::StateMove, 4> state_names();
 
+void fields(Reader& io, schedule::Codecs& codecs);
+void fields(Writer& io, const schedule::Codecs& codecs);
 void fields(Reader& io, schedule::Plan& plan);
 void fields(Writer& io, const schedule::Plan& plan);
 

@@ -155,11 +155,18 @@ void codec_list(Io& io, const char* key, auto& codecs) {
   }
 }
 
-}  // namespace
-
-void fields(auto& io, Is<schedule::Codecs> auto& codecs) {
+void codec_lists(auto& io, auto& codecs) {
   codec_list(io, "forward", codecs.forward);
   codec_list(io, "backward", codecs.backward);
+}
+
+}  // namespace
+
+void fields(Reader& io, schedule::Codecs& codecs) {
+  codec_lists(io, codecs);
+}
+void fields(Writer& io, const schedule::Codecs& codecs) {
+  codec_lists(io, codecs);
 }
 
 namespace {

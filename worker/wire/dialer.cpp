@@ -31,7 +31,12 @@ Dialer::Dialer(asio::io_context& context, Target target, Done done)
 
 void Dialer::start() {
   const std::uint64_t attempt = ++attempt_;
-  timer_.expires_after(kAttemptLimit);
+  // Several within the silence that is told: the first one may begin just before the peer goes.
+  constexpr int kAttempts = 3;
+  std::chrono::nanoseconds limit = kAttemptLimit;
+  if (target_.silent)
+    limit = std::min(limit, std::chrono::nanoseconds(target_.silent_after) / kAttempts);
+  timer_.expires_after(limit);
   timer_.async_wait([this, attempt, keep = shared_from_this()](ErrorCode error) {
     if (!error && !stale(attempt)) retry("no answer in time");
   });
@@ -75,6 +80,7 @@ void Dialer::connect(Endpoints endpoints, std::size_t index) {
   connecting_->async_connect(endpoint, [this, attempt = attempt_, endpoints = std::move(endpoints),
                                         index, keep = shared_from_this()](ErrorCode failure) {
     if (stale(attempt)) return;
+    if (!failure || failure == asio::error::connection_refused) heard();
     if (!failure) return send_hello(std::move(*connecting_));
     if (index + 1 < endpoints.size()) return connect(endpoints, index + 1);
     retry(failure.message());
@@ -142,6 +148,10 @@ void Dialer::retry(const std::string& problem) {
   lookup_.reset();
   connecting_.reset();
   if (stream_) stream_->close();
+  if (target_.silent && std::chrono::steady_clock::now() - heard_ >= target_.silent_after) {
+    heard();
+    target_.silent();
+  }
   const std::uint64_t attempt = ++attempt_;
   timer_.expires_after(delay_);
   delay_ = std::min(delay_ * 2, kLongestDelay);

@@ -30,6 +30,11 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
     std::string key;
     SocketOptions socket;
     bool again = true;  // until it is cancelled, because ranks start at different times
+    // Called each `silent_after` without any answer of the peer's machine: neither an accepted nor
+    // a refused connection. A peer that is only late accepts, and its kernel does so for a process
+    // that stands still. Null: not called.
+    std::function<void()> silent = nullptr;
+    std::chrono::seconds silent_after{30};
   };
   // Called once with the socket, kForbidden (wrong key, other job) or kConflict (older generation);
   // kUnavailable if it does not try again.
@@ -51,6 +56,7 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
   void challenged(const Record& record);
   void judged(Result<Record> record);
   void refused(const Record& record);
+  void heard() { heard_ = std::chrono::steady_clock::now(); }
   void retry(const std::string& problem);
   void finish(Result<Socket> result);
   bool stale(std::uint64_t attempt) const { return finished_ || attempt != attempt_; }
@@ -65,6 +71,8 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
   std::shared_ptr<RecordStream> stream_;
   std::uint64_t attempt_ = 0;  // late handlers of an earlier attempt do nothing
   std::chrono::milliseconds delay_;
+  // The last answer, or the last call of Target::silent.
+  std::chrono::steady_clock::time_point heard_ = std::chrono::steady_clock::now();
   std::string last_problem_ = "not tried yet";
   bool finished_ = false;
 };

@@ -95,6 +95,20 @@ std::string k_text(const facts::Facts& facts, const Order& order) {
   return "k " + std::to_string(facts.plan->schedule.k) + " -> " + std::to_string(order.schedule.k);
 }
 
+// A link that is slow now and then would otherwise be followed at each turn. Codecs cost little
+// where they are not needed, so they stay.
+constexpr std::int64_t kBetweenReturns = 200;  // steps
+
+// Codecs that came and went in fewer steps wait until then before they come again.
+constexpr std::int64_t kTwoChanges = 100;  // steps
+
+// Least steps since the last change of any tier before coarser codecs may come.
+int steps_to_wait(const gate::Moment& moment, const Memory& memory) {
+  if (!memory.change_before) return gate::kStepsBetween;
+  const std::int64_t steps = *memory.change_before + kTwoChanges - moment.last_change_step;
+  return std::max(gate::kStepsBetween, static_cast<int>(std::min(steps, kTwoChanges)));
+}
+
 // Finer codecs that take at most half of the least gain in time. They need no cooldown, and nobody
 // judges them: a network that has recovered explains the change.
 std::optional<gate::Proposal> propose_finer(const facts::Facts& facts,
@@ -111,6 +125,7 @@ std::optional<gate::Proposal> propose_finer(const facts::Facts& facts,
   const auto weighed = gate::weigh(proposal.offer, moment, rules, memory.clock, memory.finer);
   memory.finer = weighed.record;
   if (!weighed.act) return std::nullopt;
+  memory.finer.quarantine[proposal.offer.name] = moment.step + kBetweenReturns;
   proposal.judged = false;
   proposal.text = proposal.what + ": a step takes " + number(order.seconds, 2) + " s, " +
                   number(costing.current_seconds, 2) + " s with the codecs of now";
@@ -137,7 +152,11 @@ Answer propose_coarser(const facts::Facts& facts, const costing::Costing& costin
   const Order& order = coarser.with;
   const double without = coarser.without.seconds, now = costing.current_seconds;
   gate::Rules rules = rules_of(facts.spec);
-  if (asked) rules.cooldown = std::chrono::seconds(0);
+  if (asked) {
+    rules.cooldown = std::chrono::seconds(0);
+  } else {
+    rules.steps_between = steps_to_wait(moment, memory);
+  }
   gate::Proposal proposal = proposal_of(facts, now, gate::Kind::kCompress, coarser.codecs, order);
   // Never where an order would do.
   proposal.offer.now_seconds = facts.plan->codecs.raw() ? without : std::min(without, now);
@@ -170,6 +189,10 @@ Answer propose_coarser(const facts::Facts& facts, const costing::Costing& costin
 }
 
 }  // namespace
+
+void note_change(std::int64_t step, Memory& memory) {
+  memory.change_before = std::exchange(memory.last_change, step);
+}
 
 schedule::Codec coarsest_of(const api::JobSpec& spec) {
   switch (spec.adaptation.compress.coarsest.value()) {
@@ -204,7 +227,10 @@ std::optional<gate::Proposal> watch(const facts::Facts& facts, int number_bytes,
   const auto reverted = guard(*facts.plan, number_bytes, own ? &*segment : nullptr,
                               memory.validations, memory.losses);
   if (!reverted) return std::nullopt;
-  memory.coarser.quarantine[describe(now)] = facts.report->step + kOutSteps;
+  // Codecs that are out for good come back when somebody asks, not a thousand steps later.
+  if (!reverted->for_good) {
+    memory.coarser.quarantine[describe(now)] = facts.report->step + kOutSteps;
+  }
   memory.stopped = reverted->for_good;
   memory.validations.worse_in_row = 0;
   memory.losses.coded.clear();
@@ -227,7 +253,6 @@ Answer propose(const facts::Facts& facts, const costing::Costing& costing,
   const bool known = costing.model.number_bytes > 0 && facts.plan->stage_count() > 1 &&
                      costing.current_seconds > 0;
   const Codecs& now = facts.plan->codecs;
-  if (asked) memory.stopped = false;
   if (costing.input.codec_seconds.measured) {
     memory.codec_seconds = costing.input.codec_seconds.per_number;
   }

@@ -4,6 +4,7 @@
 // so a job must allow it. Pure.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 
@@ -24,7 +25,11 @@ struct Memory {
   // Seconds of one encoding or decoding of a number, as last measured; 0 = never. So codecs that
   // cost too much are not tried again on an assumption.
   double codec_seconds = 0;
+  // Steps of the last two changes of codecs.
+  std::optional<std::int64_t> last_change, change_before;
 };
+// A change of codecs has been made at this step.
+void note_change(std::int64_t step, Memory& memory);
 
 // The best order of a job whose links have these rates, by raw bytes. Nothing = unknown.
 struct Order {

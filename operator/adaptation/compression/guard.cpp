@@ -14,7 +14,7 @@ namespace {
 using schedule::Codec;
 using schedule::Codecs;
 
-constexpr int kSteps = 8;             // of the segment, at least
+constexpr int kSteps = 8;             // as many newest ones as a report looks at
 constexpr double kWorse = 1.01;       // times the validation loss of raw tensors
 constexpr int kWorseValidations = 2;  // in a row
 
@@ -109,10 +109,9 @@ std::optional<Reverted> guard(const schedule::Plan& plan, int number_bytes,
             "link " + std::to_string(link.boundary) + "-" + std::to_string(link.boundary + 1) +
             (link.forward ? " forward: " : " backward: ") +
             (error ? "error ratio " + number(link.rounding_error, 3) + " for " +
-                         std::to_string(segment->steps) + " steps, limit " + number(most.error, 3)
+                         std::to_string(kSteps) + " steps, limit " + number(most.error, 3)
                    : percent(link.zeroed) + " % of the numbers became 0 for " +
-                         std::to_string(segment->steps) + " steps, limit " + percent(most.zeroed) +
-                         " %") +
+                         std::to_string(kSteps) + " steps, limit " + percent(most.zeroed) + " %") +
             "; " + name(codec) + " is not tried again for 1000 steps"};
   }
   return std::nullopt;

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "operator/adaptation/costing/exposed_sync.h"
@@ -160,6 +162,39 @@ double sync_lost_seconds(const facts::Facts& facts, const planner::Model& model,
   return std::clamp(lost, 0.0, input.sync_seconds);
 }
 
+// Their rates of before would hide for a minute that they have recovered, and for good if no other
+// link has a rate either. They have their usual rate, that of the probe, or the least that brings a
+// message in one piece, whatever is most: a job may have begun on a slow network.
+void renew_quick_links(const facts::Facts& facts, const planner::Model& model, Input& input) {
+  constexpr double kOnePiece = 1e-3;  // s, a late wake-up of a receiver
+  planner::Cluster at_start;
+  if (facts.members != nullptr) facts::add_probed_links(facts.members->links, at_start);
+  estimator::RateVectors& rates = input.rates;
+  const std::set<estimator::LinkKey> quick = facts::quick_links(facts, model);
+  for (const estimator::LinkKey& link : quick) {
+    std::string from, to;
+    for (const auto& rank : facts.plan->ranks) {
+      if (rank.replica != link.replica) continue;
+      if (rank.stage == link.boundary) from = rank.node;
+      if (rank.stage == link.boundary + 1) to = rank.node;
+    }
+    if (link.direction == estimator::Direction::kBackward) std::swap(from, to);
+    const auto raw =
+        static_cast<double>(input.boundary_bytes[static_cast<std::size_t>(link.boundary)]);
+    const double wire = raw / raw_over_wire(*facts.plan, model, input.boundary_bytes, link);
+    double rate =
+        std::max(wire / kOnePiece, planner::link_between(at_start, from, to).bytes_per_second);
+    for (const auto& known : facts.estimates.links) {
+      if (known.link == link) rate = std::max(rate, usual_rate(facts, known));
+    }
+    rates.rates[link].assign(rates.times.size(), rate);
+  }
+  // Where no link has been timed for a window, the report is the news, of the rates of now.
+  const std::chrono::seconds window(facts.spec.adaptation.window_seconds);
+  if (!facts::all_quick(facts, quick) || rates.times.empty()) return;
+  if (facts.reported - rates.times.back() > window) std::ranges::fill(rates.times, facts.reported);
+}
+
 }  // namespace
 
 double raw_over_wire(const schedule::Plan& plan, const planner::Model& model,
@@ -221,6 +256,7 @@ Input costing_input(const facts::Facts& facts, const planner::Model& model) {
   }
   input.rates = facts.estimates.rates;
   fill_untimed_links(facts, cluster, input.rates);
+  renew_quick_links(facts, model, input);
   input.other_sizes = other_sizes(facts, model, cluster, costs, input);
   for (const auto& link : facts.estimates.links)
     input.baseline[link.link] = usual_rate(facts, link);

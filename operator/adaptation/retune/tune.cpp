@@ -362,6 +362,7 @@ Tuned tune(const Input& input, const State& before) {
   decision.reason = too_soon(input, state);
   if (!decision.reason.empty()) {
     decision.reason = "waits: " + decision.reason;
+    decision.too_soon = true;
     return tuned;
   }
   state.evaluated_step = input.step;

@@ -104,7 +104,8 @@ def test_killed_worker_is_replaced_and_training_resumes(namespace):
     last = lab.wait_until("the recovery is told", lambda: lab.job(namespace, "gpt")["status"].get("recovery", {}).get("last"), 60)
     status = lab.job(namespace, "gpt")["status"]
     after = trainer_pods(namespace)
-    check((status["restarts"], status["restartBudgetUsed"]) == (1, 1), f"{status['restarts']} restarts, budget used {status['restartBudgetUsed']}, for one kill")
+    check((status["restarts"], status.get("restartBudgetUsed", 0)) == (1, 0),
+          f"{status['restarts']} restarts, budget used {status.get('restartBudgetUsed')}, for one kill that the copies make good")
     survivors = {name: value for name, value in before.items() if name != victim}
     check(all(after.get(name, ("", ""))[0] == uid for name, (uid, _) in survivors.items()), f"survivors changed: {before} -> {after}")
     check(last.get("source") == "Copies" and not lab.events(namespace, "ProgressLost", "gpt"), f"not from the copies that workers hold: {last}")

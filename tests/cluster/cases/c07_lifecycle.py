@@ -84,7 +84,8 @@ def test_killed_worker_costs_no_more_than_the_last_checkpoint(namespace):
     lab.kill_container(node, lab.get(f"/api/v1/namespaces/{namespace}/pods/{victim}"))
     finish(namespace, "killed")
     status = lab.job(namespace, "killed")["status"]
-    check((status["restarts"], status["restartBudgetUsed"]) == (1, 1), f"{status['restarts']} restarts, budget used {status['restartBudgetUsed']}, for one kill")
+    check((status["restarts"], status.get("restartBudgetUsed", 0)) == (1, 0),
+          f"{status['restarts']} restarts, budget used {status.get('restartBudgetUsed')}, for one kill that the copies make good")
     check(not lab.events(namespace, "ProgressLost", "killed"), "event ProgressLost although there is a checkpoint")
     return same_curve("killed")
 

@@ -186,7 +186,7 @@ def one_job_with_kills(namespace, name, rng, kills, steps):
         for _ in range(kills - 2):
             time.sleep(rng.uniform(0, 25))   # before, while and after the new one leads: a dead leader's lease lasts 15 s
             kill("at any time")
-        finish(namespace, name, steps, *((1, 1) if kills > 1 else (0, 0)))
+        finish(namespace, name, steps, 1 if kills > 1 else 0, 0)
     finally:
         watched.stop()
     restarting = lab.events(namespace, "Restarting", name)
@@ -217,7 +217,7 @@ def test_killed_coordinator(namespace):
     before = alive(job_pods(namespace, "chief"))
     lab.signal_container(before[0], "KILL")
     wait_restart(namespace, "chief", "Crashed")
-    finish(namespace, "chief", 60, 1, 1)
+    finish(namespace, "chief", 60, 1, 0)   # workers hold copies of its state
     after = {p["metadata"]["uid"] for p in job_pods(namespace, "chief")}
     check({p["metadata"]["uid"] for p in before[1:]} <= after, "the survivors were made again")
     show(namespace, "chief", "Complete")
@@ -333,7 +333,8 @@ def test_hanging_worker(namespace):
     took = time.monotonic() - begin
     reasons = [r["reason"] for r in status(namespace, "hang")["restartReasons"]]
     check(reasons in (["NoProgress"], ["WorkerSilent"]), f"restartReasons {reasons}")
-    finish(namespace, "hang", 100, 1, 1)
+    # Where a worker is silent the others hold copies of its state; nobody makes good that no step ends.
+    finish(namespace, "hang", 100, 1, 0 if reasons == ["WorkerSilent"] else 1)
     show(namespace, "hang", "Complete")
     remove(namespace, "hang")
     return f"{reasons[0]} after {took:.0f} s"

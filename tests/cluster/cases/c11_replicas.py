@@ -197,5 +197,6 @@ def test_a_member_of_the_second_replica_is_killed(namespace):
     lab.kill_container(pod["spec"]["nodeName"], pod)
     lab.kubectl("-n", namespace, "wait", "--for=condition=Complete", "ppj/killed", "--timeout=240s", timeout=250)
     status = lab.job(namespace, "killed")["status"]
-    check((status["restarts"], status["restartBudgetUsed"]) == (1, 1), f"{status['restarts']} restarts, budget used {status['restartBudgetUsed']}, for one kill")
+    check((status["restarts"], status.get("restartBudgetUsed", 0)) == (1, 0),
+          f"{status['restarts']} restarts, budget used {status.get('restartBudgetUsed')}, for one kill that the other replica makes good")
     return same_curve("killed", STEPS)

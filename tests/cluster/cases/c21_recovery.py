@@ -2,6 +2,7 @@
 """What lost workers cost a job that saves no checkpoint: of two replicas of two stages nothing, as long as another worker holds the same layers; of one
 replica a few steps, which all do again from copies in memory, of a neighbor where a pod is gone. A spare need not be made first."""
 import collections
+import contextlib
 import re
 import time
 
@@ -13,7 +14,7 @@ from lab import check
 LOGS = lab.STATE / "logs-recovery"
 NAME, ALONE, IDLE, SPARED = "kept", "alone", "idle", "spared"   # jobs of two replicas, of one, of one with an idle worker, with spares
 LONG = {"test_an_idle_worker_takes_the_place_of_a_lost_one", "test_a_worker_that_has_time_to_end_hands_over_to_an_idle_one",   # as spares do
-        "test_a_worker_that_ends_twice_goes_to_a_spare"}
+        "test_a_worker_that_ends_twice_goes_to_a_spare", "test_a_link_that_stays_dead_costs_no_step_and_a_worker_is_made_again"}
 MOST_LOST = 8   # recovery.maxLostSteps
 LONGEST = 60     # seconds from a loss to the next steps; about 8 on a quiet machine
 RESTARTS = collections.Counter()   # of the jobs so far
@@ -79,8 +80,8 @@ def few_are_done_again(namespace, what, lose, counted=True, most=None, name=ALON
     return f"{note}, {recovery.get('lostSteps', 0) - lost} steps done again"
 
 
-def train(namespace, name, replicas, times, idle=0, spares=0):
-    body = jobs.replicas_job(name, replicas, 1_000_000, times=times)
+def train(namespace, name, replicas, times, idle=0, spares=0, args=()):
+    body = jobs.replicas_job(name, replicas, 1_000_000, times=times, args=args)
     if idle:
         for stage, group in enumerate(body["spec"]["workerGroups"]):
             group["stageRange"] = {"first": stage, "last": stage}
@@ -103,7 +104,7 @@ def prepare(namespace):
 
 def test_two_replicas_train_without_checkpoints(namespace):
     prepare(namespace)
-    train(namespace, NAME, 2, "fast")
+    train(namespace, NAME, 2, "fast", args=["--dead-after=8"])
 
 
 def test_a_killed_worker_costs_no_step(namespace):
@@ -145,7 +146,7 @@ def test_a_pod_without_a_node_stops_nobody(namespace):
             lab.kubectl("uncordon", node)
 
     note = nothing_is_lost(namespace, "pod deleted, its node cordoned", lose, counted=False)
-    lab.wait_until("two replicas train", lambda: not lab.job(namespace, NAME)["status"]["recovery"].get("lostReplicas"), LONGEST)
+    two_replicas_train(namespace)
     [reduced], [restored] = lab.events(namespace, "ReplicasReduced", NAME)[-1:], lab.events(namespace, "ReplicasRestored", NAME)[-1:]
     check(f"1 of 2 replicas train on without replica {replica}" in reduced["note"], reduced["note"])
     check("2 of 2 replicas train" in restored["note"], restored["note"])
@@ -184,8 +185,62 @@ def test_a_node_that_stands_still_costs_two_replicas_no_step(namespace):
             lab.signal_kubelet(node, "CONT")
 
     note = nothing_is_lost(namespace, "node stands still", stand_still, counted=False)
-    lab.wait_until("two replicas train", lambda: not lab.job(namespace, NAME)["status"]["recovery"].get("lostReplicas"), LONGEST)
+    two_replicas_train(namespace)
     return note
+
+
+@contextlib.contextmanager
+def dead_link(namespace):
+    """The stages of a replica without worker 0 do not reach each other, but the coordinator reaches both. Yields that replica once the other one
+    trains on alone, and the seconds until then; the link is back at the end."""
+    at = ranks(namespace, NAME)
+    replica = next(r for r in (0, 1) if not any(at[(r, stage)].startswith(f"{NAME}-a100-0") for stage in (0, 1)))
+    first, second = (lab.get(f"/api/v1/namespaces/{namespace}/pods/{at[(replica, stage)]}") for stage in (0, 1))
+    ends = ((first["spec"]["nodeName"], second["status"]["podIP"]), (second["spec"]["nodeName"], first["status"]["podIP"]))
+    begin = time.monotonic()
+    for node, address in ends:
+        lab.script("shape.sh", node, "cut", address)
+    try:
+        lab.wait_until("one replica trains", lambda: lab.job(namespace, NAME)["status"].get("recovery", {}).get("lostReplicas") == [replica], LONGEST)
+        yield replica, time.monotonic() - begin
+    finally:
+        for node, address in ends:
+            lab.script("shape.sh", node, "mend", address)
+
+
+def two_replicas_train(namespace):
+    lab.wait_until("two replicas train", lambda: not lab.job(namespace, NAME)["status"]["recovery"].get("lostReplicas"), LONGEST)
+
+
+def test_a_dead_link_costs_two_replicas_no_step(namespace):
+    """The other replica trains on until the link is back."""
+    seen = {}
+
+    def cut():
+        with dead_link(namespace) as (_, seen["seconds"]):
+            step = lab.reported_step(namespace, NAME)
+            lab.wait_until("steps without it", lambda: lab.reported_step(namespace, NAME) >= step + 3, LONGEST)
+            seen["text"] = lab.condition(lab.job(namespace, NAME), "Degraded")["message"]
+
+    note = nothing_is_lost(namespace, "link dead", cut, counted=False)
+    two_replicas_train(namespace)
+    check("gets no answer from the data port of pod" in seen["text"], seen["text"])
+    return f"{note}; {seen['seconds']:.0f} s until the other replica trained, of which 8 s are --dead-after; {seen['text']}"
+
+
+def test_a_link_that_stays_dead_costs_no_step_and_a_worker_is_made_again(namespace):
+    """After two minutes the operator makes one end again: no other node has room, so on its own one, where it gets another address."""
+    def cut():
+        with dead_link(namespace) as (replica, _):
+            last = ranks(namespace, NAME)[(replica, 1)]
+            lab.wait_until("the restart", lambda: "LinkDead" in [one["reason"] for one in lab.job(namespace, NAME)["status"].get("restartReasons", [])], 180)
+            two_replicas_train(namespace)
+            check(ranks(namespace, NAME)[(replica, 1)] != last, f"{last} still has stage 1 of replica {replica}")
+
+    note = nothing_is_lost(namespace, "link stays dead", cut, counted=False)
+    [event] = lab.events(namespace, "NodeAvoided", NAME)
+    check("where another one has room" in event["note"], event["note"])
+    return f"{note}; {event['note']}"
 
 
 def test_a_stage_that_nobody_holds_any_more_is_told(namespace):

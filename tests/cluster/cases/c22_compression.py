@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node's port gets so slow that no order of micro-batches hides it: the operator proposes fewer bits, uses them once it may, and goes back."""
 import math
+import re
 import statistics
 
 import jobs
@@ -9,6 +10,7 @@ import live
 from lab import check
 
 RATE = "5mbit"     # a boundary tensor of 123 kB takes 0.2 s, in 8 bits 0.05 s; a stage 60 ms
+RAW_BITS = 32
 SHARE = 0.6        # of the step time before, at most
 LONG = {"test_fewer_bits_are_proposed_then_used_then_given_up"}
 
@@ -19,6 +21,23 @@ def revision_of(watch):
 
 def codecs(watch):
     return lab.plan_of(watch.job()).get("codecs", "")
+
+
+def bits_of_links(watch):
+    """By link and direction, as their senders count them."""
+    bits = {}
+    for _, address, _ in watch.stages:
+        for metric, labels, value in lab.scrape(address):
+            if metric == "weir_link_codec_bits":
+                bits[re.search('link="([^"]*)"', labels).group(1), re.search('dir="([^"]*)"', labels).group(1)] = value
+    return bits
+
+
+def bits_of_plan(text):
+    """The same of codecs as in status.plan, "0-1:Int8/Raw, 1-2:Raw/Int8": forward/backward. Links that are raw both ways are not named."""
+    bits = {"Raw": RAW_BITS, "BF16": 16, "Int8": 8.25}
+    return {(link, direction): bits[codec] for part in text.split(", ") for link, pair in [part.split(":")]
+            for direction, codec in zip(("fwd", "bwd"), pair.split("/"))}
 
 
 def test_fewer_bits_are_proposed_then_used_then_given_up(namespace):
@@ -41,8 +60,9 @@ def test_fewer_bits_are_proposed_then_used_then_given_up(namespace):
     after = statistics.median(watch.steps("fewer bits", 12))
     check("Int8" in codecs(watch), f"status.plan.codecs: {codecs(watch)}")
     check(after <= SHARE * before, f"a step takes {after:.2f} s, before {before:.2f} s; {note}")
-    shown = {labels: value for metric, labels, value in lab.scrape(watch.stages[1][1]) if metric == "weir_link_codec_bits"}
+    shown = bits_of_links(watch)
     check(8.25 in shown.values(), f"weir_link_codec_bits {shown}")
+    check(shown == dict.fromkeys(shown, RAW_BITS) | bits_of_plan(codecs(watch)), f"weir_link_codec_bits {shown}, the plan has {codecs(watch)}")
     check(math.isfinite(watch.loss), f"loss {watch.loss}")
     outcome = watch.until("fewer bits", "event PlanOutcome", lambda: watch.note_of("PlanOutcome", "codecs"), 120)
     _, measured = live.gains(outcome)   # both links share the port, so each gets faster as soon as one sends less: nobody predicts that

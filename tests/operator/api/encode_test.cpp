@@ -412,6 +412,15 @@ TEST(EncodePod, CarriesAllThatWorkerAndGroupSayAndTheTemplateDoesNot) {
   EXPECT_EQ(wishes[1]["podAffinityTerm"]["topologyKey"], "rack");
 }
 
+TEST(EncodePod, TakesALastResortOnlyWhereNoOtherNodeHasRoom) {
+  PodInput input = first_pod();
+  input.last_nodes = {"gpu-c"};
+  const json affinity = pod_of(plain(), input)["spec"]["affinity"]["nodeAffinity"];
+  EXPECT_EQ(affinity, json::parse(R"({"preferredDuringSchedulingIgnoredDuringExecution": [
+      {"weight": 100, "preference": {"matchFields": [
+          {"key": "metadata.name", "operator": "NotIn", "values": ["gpu-c"]}]}}]})"));
+}
+
 TEST(EncodePod, AddsAvoidedNodesToEveryTermOfTheTemplate) {
   const PipelineJob job = job_with(R"({"worker": {"image": "w:1"},
     "placement": {"topologyKeys": []},
@@ -473,6 +482,7 @@ TEST(EncodeStatus, SendsAllFieldsAndReadsBackEqual) {
   status.suspended_seconds = 30;
   status.restart_streak = 1;
   status.pod_generation = 3;
+  status.resumed_generation = 2;
   status.last_restart_reason = "OutOfMemory";
   status.last_restart_scope = "Worker";
   status.restart_reasons = {{"Crashed", 1}, {"OutOfMemory", 1}};
@@ -488,6 +498,8 @@ TEST(EncodeStatus, SendsAllFieldsAndReadsBackEqual) {
                                       .time = Time{std::chrono::seconds(97)}},
                      .incarnation = 3,
                      .container_restarts = {{"u-7", 2}},
+                     .losses = {{"gpt-gpu-3", 1840}},
+                     .recoverable_until = Time{std::chrono::seconds(95)},
                      .lost_replicas = {1},
                      .last_container_end = Time{std::chrono::seconds(96)}};
   status.scheduling_timeouts = 2;

@@ -81,9 +81,11 @@ TEST(Fit, AnyStatusKeepsTheLimitsOfTheCrd) {
   status.avoided_nodes.assign(kMany, {kLong, kLong, Time{}});
   status.memory_limits.assign(kMany, {kLong, kHuge, -kHuge, true});
   status.recovery = {kLong, kLong, -1, Recovery{kLong, kLong, kLong, kHuge, kHuge, Time{}},
-                     kHuge, {},    {}, Time{}};
+                     kHuge, {},    {}, Time{},
+                     {},    Time{}};
   status.recovery.lost_replicas.assign(5 * kMany, kHuge);
   status.recovery.container_restarts.assign(5 * kMany, {kLong, kHuge});
+  status.recovery.losses.assign(5 * kMany, {kLong, kHuge});
   status.scheduling_timeouts = status.restarts = kHuge;
   status.scheduling_retry = Time{};
   status.worker_groups.assign(kMany, {kLong, kLong, kHuge, kHuge, -1, 0});

@@ -237,6 +237,20 @@ TEST_F(Commands, TraceSaysInOneLineWhyThereIsNone) {
   EXPECT_EQ(trace(), 1);
   EXPECT_EQ(err_.str(), "kubectl weir: gpt: no trace in 60 s: the last report came 68 s ago\n");
   EXPECT_EQ(asked(), "");
+  const std::string path = "/apis/weir.dev/v1alpha1/namespaces/demo/pipelinejobs/gpt";
+  on_sleep_ = [&] {
+    json stuck = running_job();
+    stuck["status"]["conditions"][0] =
+        condition_of("Ready", "False", "Recovering", "worker gpt-l4-1 is not ready");
+    server_.put(path, stuck.dump());
+  };
+  EXPECT_EQ(trace(), 1);
+  EXPECT_EQ(
+      err_.str(),
+      "kubectl weir: gpt: no trace in 60 s: the last report came 68 s ago (Recovering: worker "
+      "gpt-l4-1 is not ready)\n");
+  on_sleep_ = [] {};
+  server_.put(path, running_job().dump());
 
   put_part("5f3a", 0, 1, "");
   EXPECT_EQ(trace(), 1);
@@ -252,10 +266,11 @@ TEST_F(Commands, TraceSaysInOneLineWhyThereIsNone) {
   EXPECT_EQ(trace(), 1);
   EXPECT_EQ(
       err_.str(),
-      "kubectl weir: trace needs \"patch pipelinejobs\" in namespace demo: ask for role edit\n");
+      "kubectl weir: trace needs \"patch pipelinejobs\" in namespace demo: ask for role edit, "
+      "or read the last dump: kubectl weir trace gpt --flight\n");
   json fresh = running_job();
   fresh["status"].erase("progress");
-  server_.put("/apis/weir.dev/v1alpha1/namespaces/demo/pipelinejobs/gpt", fresh.dump());
+  server_.put(path, fresh.dump());
   EXPECT_EQ(trace(), 1);
   EXPECT_EQ(err_.str(),
             "kubectl weir: gpt: too few steps have been completed yet (kubectl weir why gpt)\n");

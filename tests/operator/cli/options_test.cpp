@@ -76,6 +76,9 @@ TEST(Options, SaysInOneLineWhatIsWrong) {
   for (const char* steps : {"0", "1001", "-1", "x", "1.5"}) {
     EXPECT_THAT(error_of({"trace", "gpt", "--steps", steps}), HasSubstr("--steps")) << steps;
   }
+  EXPECT_EQ(error_of({"trace", "gpt", "--steps", "0"}),
+            "kubectl weir: --steps: must be a whole number from 1 to 1000, found '0' "
+            "(kubectl weir --help)\n");
   EXPECT_THAT(error_of({"frobnicate"}), HasSubstr("kubectl weir: "));
   EXPECT_EQ(std::ranges::count(error_of({"top", "--no\x1bsuch"}), '\n'), 1);
 }

@@ -170,9 +170,8 @@ TEST(Views, WhyNamesCauseNetworkAndLastChange) {
       "s -> 1.19 s\n"
       "The operator  compares other orders each tick, and changes the plan when a gain is sure "
       "enough\n"
-      "Not known     where a step goes: replicas that average, workers of an older release and "
-      "fewer than two steps of this\n"
-      "              plan do not tell it; and what a slow device costs\n");
+      "Not known     where a step goes: workers of an older release do not tell the parts of a "
+      "step, so only status is shown\n");
 }
 
 TEST(Views, WhyShowsWhereAStepGoes) {
@@ -272,6 +271,32 @@ TEST(Views, WhyTellsWhatTheOperatorDoes) {
       condition_of("NetworkMetricsAvailable", "False", "NoSeries", "Prometheus has no series");
   EXPECT_THAT(why(job), HasSubstr("not known: NoSeries: Prometheus has no series"));
   EXPECT_THAT(why(job, std::nullopt), HasSubstr("Events        not read"));
+}
+
+TEST(Views, WhySaysWhyNothingIsToldOfWhereAStepGoes) {
+  json job = running_job();
+  json& status = job["status"];
+  status["plan"]["appliedStep"] = 148;
+  EXPECT_THAT(why(job), HasSubstr("Not known     too early: 3 steps since plan 2; try again in "
+                                  "about 7 s\n"))
+      << "progress was written 8 s ago, and is each 15 s";
+  status["plan"]["appliedStep"] = 150;
+  status["progress"]["samplesPerSecond"] = "6.4";  // 10 s a step, of which three are wanted
+  EXPECT_THAT(why(job), HasSubstr("too early: 1 step since plan 2; try again in about 20 s\n"));
+  status["progress"]["lastReportTime"] = "2026-01-02T09:20:00Z";
+  status["progress"]["samplesPerSecond"] = "64";
+  EXPECT_THAT(why(job), HasSubstr("try again in about 5 s\n"));
+  status["plan"]["appliedRevision"] = 1;
+  EXPECT_THAT(why(job), Not(HasSubstr("too early")));
+
+  status["sync"]["mode"] = "Partial";
+  EXPECT_THAT(why(job), HasSubstr("workers of an older release")) << "it has one replica";
+  status["dataParallel"] = 2;
+  EXPECT_THAT(why(job), HasSubstr("where a step goes: replicas that average have no common step"));
+  status["sync"]["mode"] = "Exact";
+  status["dataParallel"] = 129;
+  EXPECT_THAT(why(job), HasSubstr("where a step goes: workers tell it of at most 256 ranks and 64 "
+                                  "stages"));
 }
 
 TEST(Views, WhySaysThatTheDataIsOld) {

@@ -67,16 +67,11 @@ class RoutesTest : public testing::Test {
   FakeReviewer reviewer_;
   Authenticator authenticator_{reviewer_, clock_, {}};
   bool leading_ = true;
+  int dropped_ = 0;  // fields of reports
   std::vector<api::TracePart> traces_;
   std::string leader_ = "weir-operator-1_10.0.0.9_abc";
-  Routes routes_{{cache_,
-                  hub_,
-                  authenticator_,
-                  "seed",
-                  [this] { return leading_; },
-                  [this] { return leader_; },
-                  8443,
-                  {},
+  Routes routes_{{cache_, hub_, authenticator_, "seed", [this] { return leading_; },
+                  [this] { return leader_; }, 8443, [this](int fields) { dropped_ += fields; },
                   [this](const api::PipelineJob& job, const api::TracePart& part) {
                     EXPECT_EQ(job.meta.uid, "u");
                     traces_.push_back(part);
@@ -229,6 +224,23 @@ TEST_F(RoutesTest, ReportsNeedMembersAndRisingSequences) {
   EXPECT_EQ(post("report", report_body(5)).status, 202);
   EXPECT_EQ(post("report", report_body(4)).status, 409);
   EXPECT_EQ(hub_.report("team-a/gpt", "u")->body.sequence, 5);
+}
+
+TEST_F(RoutesTest, FieldsThatCannotBeAreDroppedAndCountedAndTheRestCounts) {
+  protocol::Report report{.job_uid = "u", .sequence = 1, .step = 7};
+  report.segment = protocol::Segment{.revision = 1, .steps = 8, .step_seconds = 1.5};
+  report.segment->ranks = {{.stage = 0, .forward_seconds = 0.1, .backward_seconds = 0.2},
+                           {.stage = -1, .forward_seconds = 0.1, .backward_seconds = 0.2}};
+  report.segment->links = {{.boundary = 0, .seconds = 1e12, .timed = 3, .transfers = 4}};
+  ASSERT_EQ(post("register", register_body()).status, 202);
+
+  EXPECT_EQ(post("report", protocol::encode(report)).status, 202);
+
+  EXPECT_EQ(dropped_, 2);
+  const auto kept = hub_.report("team-a/gpt", "u");
+  EXPECT_EQ(kept->body.step, 7);
+  EXPECT_EQ(kept->body.segment->step_seconds, 1.5);
+  EXPECT_EQ(kept->body.segment->ranks.size(), 1U);
 }
 
 TEST_F(RoutesTest, TheAnswerToAReportSaysWhichStepsAUserWants) {

@@ -272,6 +272,26 @@ TEST(Causes, NameSumsDataAndPauses) {
   EXPECT_NEAR(causes.main->seconds, world.true_step() - clean.true_step(), 0.002);
 }
 
+TEST(Causes, NameDataThatAllReplicasWaitFor) {
+  const World clean(2, 2, 8);
+  World world = clean;
+  world.data[0] = 0.05;
+  // Only the forwards of replica 1 show it, as only one replica tells its parts.
+  world.truth.slowness.at(pod_of(1, 0)).first += 0.05 / 8 / kForward;
+
+  const Causes all = world.explained(clean);
+
+  ASSERT_TRUE(all.main);
+  EXPECT_EQ(all.main->text,
+            "rank 0 (stage 0 of replica 0) on n00 loads its data for 50 ms a step, and so do other "
+            "replicas");
+  EXPECT_NEAR(all.main->seconds, world.true_step() - clean.true_step(), 0.002);
+  EXPECT_TRUE(all.also.empty()) << all.also.front().text;
+  world.slow_device(1, 0, 2);
+  EXPECT_EQ(world.explained(clean).main->place, pod_of(1, 0)) << "that is more than data explains";
+  EXPECT_EQ(world.explained(clean).main->kind, Kind::kDevice);
+}
+
 TEST(Causes, TellPausesInOpsFromASlowDevice) {
   const World clean(2, 2, 8);
   World world = clean;

@@ -46,7 +46,8 @@ double sum(const Waterfall& found) {
 TEST(Waterfall, DividesAStepFromWhatAnyOrderNeedsToWhatThisOneWastes) {
   Steps steps = two_stages();
   steps.parts[0].seconds[static_cast<std::size_t>(StepPart::kData)] = 0.008;
-  steps.parts[0].seconds[static_cast<std::size_t>(StepPart::kSave)] = 0.003;
+  steps.parts[0].seconds[static_cast<std::size_t>(StepPart::kSwitch)] = 0.003;
+  steps.parts[0].seconds[static_cast<std::size_t>(StepPart::kSave)] = 7;  // not of these steps
 
   const auto found = waterfall(steps);
 
@@ -63,6 +64,19 @@ TEST(Waterfall, DividesAStepFromWhatAnyOrderNeedsToWhatThisOneWastes) {
   EXPECT_NEAR(found->of(Line::kOrder), 1e-9 * static_cast<double>(simulated->step.count()) - 0.31,
               1e-9);
   EXPECT_NEAR(sum(*found), 0.5, 1e-12);
+}
+
+TEST(Waterfall, AddsWhatSavesTakeToTheStep) {
+  Steps steps = two_stages();
+  const auto without = waterfall(steps);
+  steps.save_seconds = 0.04;
+
+  const auto found = waterfall(steps);
+
+  EXPECT_NEAR(found->step_seconds, 0.54, 1e-12);
+  EXPECT_NEAR(found->of(Line::kInterruptions), 0.04, 1e-12);
+  EXPECT_NEAR(found->of(Line::kNotExplained), without->of(Line::kNotExplained), 1e-12);
+  EXPECT_NEAR(sum(*found), 0.54, 1e-12);
 }
 
 TEST(Waterfall, SaysNothingOfWhatDoesNotFitTogether) {

@@ -5,6 +5,7 @@
 
 #include "operator/facts/measured_times.h"
 #include "operator/facts/planning.h"
+#include "tests/operator/facts/bare_job.h"
 
 namespace weir::facts {
 namespace split_test {
@@ -12,25 +13,14 @@ namespace split_test {
 using namespace std::chrono_literals;
 using testing::HasSubstr;
 
-struct Job {
-  api::JobSpec spec;
-  api::JobStatus status;
-  estimator::Estimates estimates;
-  History history;
-  std::vector<schedule::Plan> plans;
-  api::NodeTable nodes;
+struct Job : test::BareJob {
   protocol::Register members;
 
   Job() {
     for (const char* pod : {"a", "b"}) members.members.push_back({.pod = pod, .pod_uid = pod});
   }
   Facts facts() const {
-    Facts facts{.spec = spec,
-                .status = status,
-                .estimates = estimates,
-                .history = &history,
-                .plans = plans,
-                .nodes = nodes};
+    Facts facts = BareJob::facts();
     facts.members = &members;
     return facts;
   }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replicas go on without one that lacks a rank, and it joins them when its place is filled. Three
-// replicas of two stages: workers 0, 1; 2, 3; 4, 5.
+// Replicas go on without one that lacks a rank, and it joins them when its place is filled.
 #include "worker/coordinator/cover.h"
 
 #include <map>
@@ -10,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/worker/coordinator/switch_world.h"
+#include "tests/worker/coordinator/three_replicas.h"
 #include "worker/coordinator/kept_sums.h"
 
 namespace weir::coordinator::test {
@@ -18,7 +17,6 @@ namespace cover_test {
 
 using schedule::StateMove;
 using schedule::Trigger;
-using Ranks = std::vector<int>;
 
 TEST(RedistributedShares, KeepTheSumAndFollowTheSpeedOfTheLiving) {
   EXPECT_EQ(redistributed_shares({4, 4}, {1}), (Ranks{8, 0}));
@@ -51,56 +49,6 @@ TEST(WaitBeforeCover, IsShortWhereCoveringIsCheapAndNeverLongerThanARestartInPla
   EXPECT_EQ(wait_before_cover(1h, 1, 1), 4s);
 }
 
-schedule::Plan replicated(std::uint32_t revision, Trigger trigger, std::vector<int> shares) {
-  schedule::Plan result = plan(revision, trigger, 2);
-  result.micro_batches = std::move(shares);
-  result.ranks.clear();
-  for (int i = 0; i < 2 * result.replica_count(); ++i) {
-    result.ranks.push_back({.pod = "pod-" + std::to_string(i), .replica = i / 2, .stage = i % 2});
-  }
-  return result;
-}
-
-struct Job : World {
-  explicit Job(double seconds = 0.01) : World(6) {
-    step_seconds = seconds;
-    offer(replicated(1, Trigger::kInitial, {2, 3, 4}));
-    all_ready(1, 0, 6);
-    all_loaded(1, 6);
-    for (std::int64_t step = 1; step <= 5; ++step) all_finish_step(1, step, 6);
-    forget();
-  }
-  void ready(int incarnation, const Ranks& who, std::uint32_t revision = 1) {
-    for (const int index : who) {
-      say(index, protocol::Ready{.revision = revision, .incarnation = incarnation});
-    }
-  }
-  void loaded(const Ranks& who, std::int64_t step, std::uint32_t revision = 1) {
-    for (const int index : who)
-      say(index, protocol::ReadyState{.revision = revision, .step = step});
-  }
-  void finish(const Ranks& who, std::int64_t step, std::uint32_t revision = 1) {
-    for (const int index : who) finish_step(index, revision, step);
-  }
-  // Replica 1 is lost at step 5, and the others have done step 6 without it.
-  void cover() {
-    lose(3);
-    ready(1, {0, 1, 4, 5});
-    loaded({0, 1, 4, 5}, 5);
-    finish({0, 1, 4, 5}, 6);
-  }
-  // The lost rank is back and a join is agreed on. Returns its boundary, which the others are at.
-  std::int64_t cover_until_the_join() {
-    cover();
-    come(3);
-    ready(2, {0, 1, 2, 3, 4, 5});
-    const auto at = last<protocol::Commit>().at_step;
-    finish({0, 1, 4, 5}, at);
-    return at;
-  }
-  schedule::Plan prepare() const { return last<protocol::Prepare>().plan; }
-};
-
 std::vector<std::pair<int, int>> places(const schedule::Plan& plan) {
   std::vector<std::pair<int, int>> list;  // worker, replica
   for (const auto& rank : plan.ranks) list.emplace_back(rank.pod.back() - '0', rank.replica);
@@ -108,7 +56,7 @@ std::vector<std::pair<int, int>> places(const schedule::Plan& plan) {
 }
 
 TEST(Cover, TheOthersGoOnAtOnceWithTheWholeBatch) {
-  Job job;
+  ThreeReplicas job;
   job.lose(3);
 
   const auto prepare = job.last<protocol::Prepare>();
@@ -136,7 +84,7 @@ TEST(Cover, TheOthersGoOnAtOnceWithTheWholeBatch) {
 }
 
 TEST(Cover, TheOthersMakeTheUpdateThatOneHasMade) {
-  Job job;
+  ThreeReplicas job;
   job.finish({0}, 6);
   job.summed = {1, 2, 4, 5};
   job.lose(3);
@@ -147,7 +95,7 @@ TEST(Cover, TheOthersMakeTheUpdateThatOneHasMade) {
 }
 
 TEST(Cover, TheOthersKeepWhatTheyHaveComputedOfTheStep) {
-  Job job;
+  ThreeReplicas job;
   for (const int index : {0, 1}) job.sums[index] = {{{0, 2}}, 1, 9};
   for (const int index : {4, 5}) job.sums[index] = {{{5, 4}}, 1, 9};
   job.lose(3);
@@ -168,7 +116,7 @@ TEST(Cover, TheOthersKeepWhatTheyHaveComputedOfTheStep) {
 }
 
 TEST(Cover, AReplicaIsToldThatItIsNotWholeWhileOthersAreWaitedFor) {
-  Job job;
+  ThreeReplicas job;
   job.tells = false;  // it finishes its part of the step
   job.lose(3);
   EXPECT_EQ(job.receivers<protocol::PeerLost>(), (Ranks{0, 1, 2, 4, 5}));
@@ -225,8 +173,20 @@ TEST(KeptSums, AreThoseThatAllRanksOfAReplicaHave) {
   EXPECT_EQ(one.replicas(), Ranks{});
 }
 
+TEST(KeptSums, AreThoseOfTheCodecsOfThePlan) {
+  using schedule::Codec;
+  const schedule::Codecs codecs = {.forward = {Codec::kInt8}, .backward = {Codec::kInt6}};
+  Kept one;
+  one.plan.codecs = codecs;
+  EXPECT_EQ(one.replicas(), Ranks{});
+  for (const int i : {2, 3}) one.held[static_cast<std::size_t>(i)].sums->codecs = codecs;
+  EXPECT_EQ(one.replicas(), (Ranks{1}));
+  one.plan.codecs = {.forward = {Codec::kRaw}, .backward = {Codec::kRaw}};
+  EXPECT_EQ(one.replicas(), (Ranks{0, 2}));
+}
+
 TEST(Cover, TheReplicaJoinsAtABoundaryWhenItsPlaceIsFilled) {
-  Job job;
+  ThreeReplicas job;
   job.cover();
   job.forget();
   job.pass(60s);
@@ -252,7 +212,7 @@ TEST(Cover, TheReplicaJoinsAtABoundaryWhenItsPlaceIsFilled) {
 }
 
 TEST(Cover, APlanWithAnotherPodInThePlaceTakesItsStateFromTheOthers) {
-  Job job;
+  ThreeReplicas job;
   job.cover();
   job.forget();
   job.come(3, 0, 0, 0, "another uid");
@@ -270,7 +230,7 @@ TEST(Cover, APlanWithAnotherPodInThePlaceTakesItsStateFromTheOthers) {
 }
 
 TEST(Cover, AnotherLossLeavesWhoIsWhole) {
-  Job job;
+  ThreeReplicas job;
   job.cover();
   EXPECT_EQ(job.switcher.gone(), (std::set<int>{1}));
   job.lose(0);
@@ -294,7 +254,7 @@ TEST(Cover, AnotherLossLeavesWhoIsWhole) {
 
 TEST(Cover, ALossWhileItBeginsLeavesWhoIsWholeAtOnce) {
   for (const bool committed : {false, true}) {
-    Job job;
+    ThreeReplicas job;
     job.lose(3);
     if (committed) job.ready(1, {0, 1, 4, 5});
     job.lose(4);
@@ -306,7 +266,7 @@ TEST(Cover, ALossWhileItBeginsLeavesWhoIsWholeAtOnce) {
 // A generation counts as applied when its first step is done, which takes long.
 TEST(Cover, ALossInTheFirstStepWithoutAReplicaDelaysNothing) {
   for (const bool peers_tell_first : {false, true}) {
-    Job job;
+    ThreeReplicas job;
     job.lose(3);
     job.ready(1, {0, 1, 4, 5});
     job.loaded({0, 1, 4, 5}, 5);
@@ -318,7 +278,7 @@ TEST(Cover, ALossInTheFirstStepWithoutAReplicaDelaysNothing) {
 }
 
 TEST(Cover, AFailureThatNoLossExplainsDelaysTheNextAttempt) {
-  Job job;
+  ThreeReplicas job;
   job.lose(3);
   job.ready(1, {0, 1, 4, 5});
   job.loaded({0, 1, 4, 5}, 5);
@@ -329,7 +289,7 @@ TEST(Cover, AFailureThatNoLossExplainsDelaysTheNextAttempt) {
 }
 
 TEST(Cover, AProcessThatIsLostAgainAtOnceDelaysTheNextAttempt) {
-  Job job(10);
+  ThreeReplicas job(10);
   job.lose(3);
   job.come(3);
   EXPECT_EQ(job.last<protocol::Prepare>().incarnation, 1);
@@ -342,7 +302,7 @@ TEST(Cover, AProcessThatIsLostAgainAtOnceDelaysTheNextAttempt) {
 }
 
 TEST(Cover, WithoutAWholeReplicaAllPlacesAreWaitedFor) {
-  Job job;
+  ThreeReplicas job;
   job.cover();
   job.lose(0);
   job.ready(2, {4, 5});
@@ -355,7 +315,7 @@ TEST(Cover, WithoutAWholeReplicaAllPlacesAreWaitedFor) {
 }
 
 TEST(Cover, WhoeverReturnsButHoldsNothingIsNoReplica) {
-  Job job;
+  ThreeReplicas job;
   job.lose(4);
   job.ready(1, {0, 1, 2, 3});
   job.loaded({0, 1, 2, 3}, 5);
@@ -369,7 +329,7 @@ TEST(Cover, WhoeverReturnsButHoldsNothingIsNoReplica) {
 }
 
 TEST(Cover, ALossInTheJoinIsCoveredAgainAndTheNextJoinComesLater) {
-  Job job;
+  ThreeReplicas job;
   const std::int64_t at = job.cover_until_the_join();
   job.lose(3);
   EXPECT_EQ(job.prepare().micro_batches, (Ranks{3, 6}));
@@ -385,7 +345,7 @@ TEST(Cover, ALossInTheJoinIsCoveredAgainAndTheNextJoinComesLater) {
 }
 
 TEST(Cover, ALossOfAnotherInTheJoinDoesNotDelayTheNextJoin) {
-  Job job;
+  ThreeReplicas job;
   const std::int64_t at = job.cover_until_the_join();
   job.loaded({0, 1, 2, 3, 4, 5}, at);
   job.lose(4);
@@ -399,25 +359,25 @@ TEST(Cover, ALossOfAnotherInTheJoinDoesNotDelayTheNextJoin) {
 }
 
 TEST(Cover, LongStepsWaitForARestartInPlace) {
-  Job job(10);
+  ThreeReplicas job(10);
   job.lose(3);
   EXPECT_TRUE(job.receivers<protocol::Prepare>().empty());
   job.come(3);
   EXPECT_EQ(job.prepare().micro_batches, (Ranks{2, 3, 4})) << "all are there again";
 
-  Job longer(10);
+  ThreeReplicas longer(10);
   longer.lose(3);
   longer.pass(4s);
   EXPECT_EQ(longer.prepare().micro_batches, (Ranks{3, 6}));
 
-  Job leaves(10);
+  ThreeReplicas leaves(10);
   leaves.members.leave(3, "SIGTERM");
   leaves.lose(3);
   EXPECT_EQ(leaves.prepare().micro_batches, (Ranks{3, 6})) << "it does not come back";
 }
 
 TEST(Cover, RanksThatAllLeaveEndWithoutAnotherGeneration) {
-  Job job;
+  ThreeReplicas job;
   for (int i = 0; i < 6; ++i) job.members.leave(i, "SIGTERM");
   for (const int i : {5, 4, 3, 1}) job.lose(i);
   job.pass(10s);
@@ -425,7 +385,7 @@ TEST(Cover, RanksThatAllLeaveEndWithoutAnotherGeneration) {
 }
 
 TEST(Cover, RanksThatRefuseWaitForThePlaceInstead) {
-  Job job;
+  ThreeReplicas job;
   job.lose(3);
   job.say(0, protocol::Reject{.revision = 1, .reason = "memory", .incarnation = 1});
   job.forget();
@@ -437,7 +397,7 @@ TEST(Cover, RanksThatRefuseWaitForThePlaceInstead) {
 }
 
 TEST(Cover, ReplicasThatAverageGoOnByThemselves) {
-  Job job;
+  ThreeReplicas job;
   auto partial = replicated(2, Trigger::kRegroup, {2, 3, 4});
   partial.sync.mode = schedule::SyncMode::kPartial;
   job.offer(partial);

@@ -10,7 +10,6 @@ namespace plan_outcome_test {
 using protocol::Outcome;
 using schedule::StateMove;
 using schedule::Trigger;
-using Ranks = std::vector<int>;
 
 TEST(PlanOutcome, OneRejectAbortsAndTheOldPlanStays) {
   World world;

@@ -11,7 +11,6 @@ namespace plan_switch_test {
 
 using protocol::Outcome;
 using schedule::Trigger;
-using Ranks = std::vector<int>;
 
 TEST(PlanSwitch, LeadsTheFirstPlanThroughReadyStateAndGo) {
   World world;

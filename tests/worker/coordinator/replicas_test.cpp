@@ -11,17 +11,6 @@ namespace weir::coordinator::test {
 namespace replicas_test {
 
 using schedule::Trigger;
-using Ranks = std::vector<int>;
-
-schedule::Plan replicated(std::uint32_t revision, Trigger trigger, std::vector<int> shares) {
-  schedule::Plan result = plan(revision, trigger, 2);
-  result.micro_batches = std::move(shares);
-  result.ranks.clear();
-  for (int i = 0; i < 2 * result.replica_count(); ++i) {
-    result.ranks.push_back({.pod = "pod-" + std::to_string(i), .replica = i / 2, .stage = i % 2});
-  }
-  return result;
-}
 
 struct Job : World {
   explicit Job(schedule::SyncMode mode = schedule::SyncMode::kExact) : World(4) {

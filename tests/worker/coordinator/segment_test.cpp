@@ -45,7 +45,8 @@ struct Job {
                       .timed = message > 0 ? 8 : 0,
                       .seconds = message * 8,
                       .rtt_seconds = 0.0004,
-                      .rounding_error = stage == 0 ? 0.001 * static_cast<double>(done) : 0,
+                      .rounding_error = stage == 0 ? rounding : 0,
+                      .zeroed = stage == 0 ? 2 * rounding : 0,
                       .connections = stage == 0 && done > 2 ? 4 : 1}};
       segments.on_status(status);
     }
@@ -58,6 +59,7 @@ struct Job {
   schedule::Plan plan = plan_of(1);
   Segments segments;
   std::int64_t done = 0;
+  double rounding = 0.001;  // of the first link
 };
 
 TEST(Segments, HaveMeansOfTheStepsOfThePlan) {
@@ -78,13 +80,36 @@ TEST(Segments, HaveMeansOfTheStepsOfThePlan) {
   EXPECT_EQ(segment->links[1].timed, 32);
   EXPECT_EQ(segment->links[1].transfers, 40);
   EXPECT_DOUBLE_EQ(segment->links[1].latency_seconds, 0.0002);
-  EXPECT_NEAR(segment->links[0].rounding_error, 0.0025, 1e-12) << "of steps 1 to 4";
+  EXPECT_EQ(segment->links[0].rounding_error, 0.001);
   EXPECT_EQ(segment->links[1].rounding_error, 0);
   EXPECT_EQ(segment->links[0].connections, 4) << "in the last step";
   EXPECT_EQ(segment->links[1].connections, 1);
   ASSERT_EQ(segment->ranks.size(), 2U);
   EXPECT_NEAR(segment->ranks[1].backward_seconds, 0.02, 1e-12);
   EXPECT_FALSE(job.segments.previous());
+}
+
+// One step of eight that rounds as usual shows that the others are no state of the model.
+TEST(Segments, HaveTheLeastRoundingOfTheNewestEightSteps) {
+  Job job;
+  const auto expect = [&](double least, const char* why) {
+    const auto segment = job.segments.current();
+    ASSERT_TRUE(segment);
+    EXPECT_EQ(segment->links[0].rounding_error, least) << why;
+    EXPECT_EQ(segment->links[0].zeroed, 2 * least) << why;
+  };
+  const auto steps = [&](int count, double rounding) {
+    job.rounding = rounding;
+    for (int i = 0; i < count; ++i) job.step(1);
+  };
+  steps(12, 0.001);
+  steps(7, 0.03);
+  expect(0.001, "one of the eight is as before");
+  steps(1, 0.04);
+  expect(0.03, "older ones do not count");
+  steps(1, 0.002);
+  steps(7, 0.03);
+  expect(0.002, "the first of the eight");
 }
 
 // Two replicas of two stages. The second one waits less for the other, so it is the slower one.

@@ -3,6 +3,7 @@
 // ranks with the same, never with two epochs in one step, never in a hang. WEIR_FAULT_SEEDS sets
 // how many seeds run (24); a failure prints its seed, WEIR_FAULT_SEED runs that one alone.
 #include <cstdlib>
+#include <iterator>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -18,8 +19,10 @@ constexpr auto kDeadline = 90s;  // for everything: restart, rejoin, refused ses
 // PREPARE, READY, COMMIT, APPLIED in band; PREPARE, READY, COMMIT, READY_STATE, GO of each rank.
 constexpr int kMessagesInBand = 8, kMessagesOfAGeneration = 15;
 
+constexpr Trigger kKinds[] = {Trigger::kRetune, Trigger::kRegroup, Trigger::kCompress};
+
 int messages_of(Trigger trigger) {
-  return trigger == Trigger::kRetune ? kMessagesInBand : kMessagesOfAGeneration;
+  return schedule::in_band_tier(trigger) ? kMessagesInBand : kMessagesOfAGeneration;
 }
 
 schedule::Plan next_plan(std::uint32_t revision, Trigger trigger) {
@@ -27,6 +30,10 @@ schedule::Plan next_plan(std::uint32_t revision, Trigger trigger) {
   if (trigger == Trigger::kRetune) {
     next.schedule.k = 2;
     next.schedule.caps = {6, 4, 2};
+  }
+  if (trigger == Trigger::kCompress) {
+    next.codecs = {.forward = {schedule::Codec::kInt8, schedule::Codec::kRaw},
+                   .backward = {schedule::Codec::kInt8, schedule::Codec::kInt8}};
   }
   return next;
 }
@@ -75,8 +82,8 @@ void check(std::uint64_t seed, const Case& c) {
   EXPECT_TRUE(job.wrong().empty()) << which << ": " << job.wrong().front();
 }
 
-TEST(SwitchFaults, WithoutAFaultBothKindsOfSwitchApply) {
-  for (const Trigger trigger : {Trigger::kRetune, Trigger::kRegroup}) {
+TEST(SwitchFaults, WithoutAFaultEachKindOfSwitchApplies) {
+  for (const Trigger trigger : kKinds) {
     check(1, {.trigger = trigger, .fault = 7});
   }
 }
@@ -88,16 +95,17 @@ TEST(SwitchFaults, AFaultAtEachMessageEndsWithOnePlanEverywhere) {
   const auto count = one != nullptr ? 1 : many != nullptr ? std::strtoull(many, nullptr, 10) : 24;
   for (std::uint64_t seed = first; seed < first + count && !HasFatalFailure(); ++seed) {
     // Every fault and kind of switch comes soon, the message by turns.
-    const Trigger trigger = seed % 2 == 0 ? Trigger::kRetune : Trigger::kRegroup;
+    const Trigger trigger = kKinds[seed % std::size(kKinds)];
     check(seed, {.trigger = trigger,
-                 .fault = static_cast<int>(seed / 2 % 7),
+                 .fault = static_cast<int>(seed / std::size(kKinds) % 7),
                  .message = 1 + static_cast<int>(
                                     seed * 5 % static_cast<std::uint64_t>(messages_of(trigger)))});
   }
 }
 
+// Retune changes in band as Compress does.
 TEST(SwitchFaults, EveryMessageTakesADeathAndALostSessionOfEveryRank) {
-  for (const Trigger trigger : {Trigger::kRetune, Trigger::kRegroup}) {
+  for (const Trigger trigger : {Trigger::kCompress, Trigger::kRegroup}) {
     for (int fault = 0; fault < 6; ++fault) {
       for (int message = 1; message <= messages_of(trigger); ++message) {
         check(77, {.trigger = trigger, .fault = fault, .message = message});

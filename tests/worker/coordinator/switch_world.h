@@ -42,6 +42,20 @@ inline schedule::Plan plan(std::uint32_t revision, schedule::Trigger trigger, in
   return result;
 }
 
+using Ranks = std::vector<int>;  // by worker index
+
+// Replicas of two stages with these micro-batches: workers 0, 1; 2, 3; ...
+inline schedule::Plan replicated(std::uint32_t revision, schedule::Trigger trigger,
+                                 std::vector<int> shares) {
+  schedule::Plan result = plan(revision, trigger, 2);
+  result.micro_batches = std::move(shares);
+  result.ranks.clear();
+  for (int i = 0; i < 2 * result.replica_count(); ++i) {
+    result.ranks.push_back({.pod = "pod-" + std::to_string(i), .replica = i / 2, .stage = i % 2});
+  }
+  return result;
+}
+
 struct World {
   explicit World(int ranks = 3, std::chrono::nanoseconds progress_deadline = 1800s)
       : switcher("job", -1, std::numeric_limits<std::int64_t>::max(), progress_deadline) {

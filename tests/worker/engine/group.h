@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <future>
 #include <map>
@@ -183,7 +184,7 @@ class Group {
       std::function<std::unique_ptr<stage::Stage>(std::unique_ptr<stage::Stage>, int first_layer)>;
   Group(const std::string& model_name, int workers, std::int64_t total_steps, double grad_clip = 0,
         Saves* saves = nullptr, OnReady on_ready = nullptr, Over over = nullptr, On on = On::kHost,
-        Validation validation = {}, Around around = nullptr)
+        Validation validation = {}, Around around = nullptr, std::uint64_t data_seed = 7)
       : on_(on),
         validation_(validation),
         around_(std::move(around)),
@@ -192,9 +193,10 @@ class Group {
         on_ready_(std::move(on_ready)),
         over_(std::move(over)),
         model_(tiny(model_name)),
-        dataset_(data::make_synthetic(model_.options.vocabulary, model_.options.sequence, 7)),
-        held_out_(data::make_synthetic(model_.options.vocabulary, model_.options.sequence, 7,
-                                       data::Part::kValidation)) {
+        dataset_(
+            data::make_synthetic(model_.options.vocabulary, model_.options.sequence, data_seed)),
+        held_out_(data::make_synthetic(model_.options.vocabulary, model_.options.sequence,
+                                       data_seed, data::Part::kValidation)) {
     for (int i = 0; i < workers; ++i) {
       ranks_.push_back(std::make_unique<Rank>(*this, i, total_steps));
     }

@@ -265,5 +265,32 @@ TEST(KeptSums, AreNotTakenForOthers) {
   group.finish();
 }
 
+// A step would have gradients of two codecs.
+TEST(KeptSums, AreNotTakenForThoseOfOtherCodecs) {
+  const Case one{.stages = 2, .shares = {2, 3, 1}, .next_shares = {{3, 3}}};
+  Job job(one);
+  Group& group = job.group();
+  ASSERT_EQ(group.start(job.plan(1, one.shares)), "");
+  for (int rank = 0; rank < 4; ++rank) {
+    ASSERT_TRUE(eventually([&] { return !group.inventory(rank).running; })) << rank;
+  }
+  schedule::Plan next = job.plan(2, {3, 3});
+  next.codecs = {.forward = {schedule::Codec::kInt8}, .backward = {schedule::Codec::kRaw}};
+  ASSERT_EQ(group.prepare(next), "");
+  std::vector<std::future<std::string>> others;
+  for (int rank = 1; rank < 4; ++rank) {
+    others.push_back(group.ask_rank(rank, protocol::Commit{.revision = 2, .at_step = kLostAt}));
+  }
+  auto answer = group.ask_rank(
+      0,
+      protocol::Commit{.revision = 2, .at_step = kLostAt, .kept = {{0, {{0, 2}}}, {1, {{2, 3}}}}});
+  ASSERT_EQ(answer.wait_for(kPatience), std::future_status::ready);
+  EXPECT_THAT(answer.get(), HasSubstr("does not have the sums"));
+  for (int rank = 1; rank < 4; ++rank) group.engine(rank).mailbox().put(protocol::Abort{2});
+  EXPECT_EQ(job.kept(0), (Ids{{0, 2}}));
+  for (int rank = 0; rank < 6; ++rank) group.engine(rank).leave(std::chrono::seconds(1));
+  group.finish();
+}
+
 }  // namespace kept_sums_test
 }  // namespace weir::engine::test

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/engine/plan_rules.h"
 
+#include <memory>
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "worker/schedule/caps.h"
+#include "worker/stage/layer.h"
 
 namespace weir::engine {
 namespace plan_rules_test {
@@ -191,6 +193,26 @@ TEST(PlanRules, RefuseACodecThatChangesNothing) {
   const auto reasons = objections(plan, {.pod = "a"}, model, {.limit = kPlenty});
   ASSERT_EQ(reasons.size(), 1U);
   EXPECT_EQ(reasons[0], "codecs.forward[0]: BF16 needs float32 tensors");
+}
+
+class OwnLayers final : public stage::LayerSource {
+ public:
+  std::string name() const override { return "own"; }
+  std::string engine() const override { return ""; }
+  stage::Layers layers() const override { return {}; }
+};
+
+TEST(PlanRules, RefuseCodecsOnLayersOfOnesOwn) {
+  schedule::Plan plan = two_stages();
+  stage::Model model = four_layers();
+  model.source = std::make_shared<OwnLayers>();
+  EXPECT_THAT(objections(plan, {.pod = "a"}, model, {.limit = kPlenty}), IsEmpty());
+  plan.codecs = {.forward = {schedule::Codec::kRaw}, .backward = {schedule::Codec::kRaw}};
+  EXPECT_THAT(objections(plan, {.pod = "a"}, model, {.limit = kPlenty}), IsEmpty());
+  plan.codecs.backward = {schedule::Codec::kInt8};
+  EXPECT_THAT(objections(plan, {.pod = "a"}, model, {.limit = kPlenty}),
+              ElementsAre("codecs: link 0-1 cannot be compressed: layer layer1 is one's own and "
+                          "may hand on several tensors"));
 }
 
 // Layers of one's own may keep and take bytes whatever their samples.

@@ -330,6 +330,7 @@ TEST(Frames, SurviveTheRoundTripWithTheirType) {
       Measured{"", "out of memory"},
       Probe{"10.0.0.2", 4711, 1 << 20},
       Probed{1e9, 2e-4},
+      Unanswered{"10.0.0.2", 4711},
       Prepare{plan_of_two_stages(), 5},
       Ready{7, 1},
       Reject{7, "caps", 1},
@@ -398,6 +399,20 @@ TEST(Frames, TellOfCongestionControlThatIsNotAllowedAndOfStepsWithCodecs) {
   ASSERT_TRUE(old.ok()) << old.error().message;
   EXPECT_EQ(std::get<Hello>(*old).member.fallback, std::nullopt);
   EXPECT_EQ(std::get<Hello>(*old).inventory.held.at(0).compressed_steps, 0);
+}
+
+TEST(Frames, TellTheCodecsOfKeptSums) {
+  using schedule::Codec;
+  const schedule::Codecs codecs = {.forward = {Codec::kInt8}, .backward = {Codec::kRaw}};
+  const auto told = [](const schedule::Codecs& some) {
+    Inventory inventory{.history = 1, .held = {{.last = 3, .step = 120}}};
+    inventory.held[0].sums = KeptSums{.ids = {{0, 2}}, .codecs = some};
+    return encode(Message(inventory));
+  };
+  const auto read = decode_message(told(codecs));
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_EQ(std::get<Inventory>(*read).held.at(0).sums->codecs, codecs);
+  EXPECT_EQ(told({}).find("codecs"), std::string::npos) << "as an older release does";
 }
 
 TEST(Frames, CarryOctetsAsBase64) {

@@ -25,7 +25,9 @@
 namespace weir::stage::ops {
 
 inline constexpr int kCodecBlock = 32;
-inline constexpr int kCodecSampling = 64;  // SampleCodecError looks at one block of so many
+// SampleCodecError looks at one block of so many: no divisor of the blocks of a token, as a power
+// of two mostly is, since it would always look at the same columns.
+inline constexpr int kCodecSampling = 61;
 
 // Numbers of one kind: floats, or Elements of kernels in bf16, as `samples` x `count`. bits: 6, 8,
 // or 16 with float32.
@@ -105,15 +107,16 @@ struct DecodeBlocks {
 void run_on_host(const DecodeBlocks& op, const Host& host);
 void run_on_cuda(const DecodeBlocks& op, CudaQueue& queue);
 
-// Looks at rounding in one block of kCodecSampling, from the first on: adds to sums[0] the squares
-// of the errors, to [1] the squares of the numbers, to [2] how many are not 0 but decode to 0, and
-// to [3] how many are not 0. Nothing with 16 bits.
+// Looks at rounding in one block of kCodecSampling, from block `first` on: adds to sums[0] the
+// squares of the errors, to [1] the squares of the numbers, to [2] how many are not 0 but decode to
+// 0, and to [3] how many are not 0. Nothing with 16 bits.
 struct SampleCodecError {
   CodecShape shape;
   const Element* numbers;
   const unsigned char* encoded;
   double* sums;
-  auto fields() const { return std::tie(shape, numbers, encoded, sums); }
+  int first = 0;
+  auto fields() const { return std::tie(shape, numbers, encoded, sums, first); }
 };
 void run_on_host(const SampleCodecError& op, const Host& host);
 void run_on_cuda(const SampleCodecError& op, CudaQueue& queue);

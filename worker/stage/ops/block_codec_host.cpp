@@ -187,7 +187,8 @@ void run_on_host(const SampleCodecError& op, const Host& host) {
   with_type(host, [&](auto type) {
     using T = decltype(type);
     with_codes(op.shape, [&](auto codes) {
-      for (std::size_t b = 0; b < all_codec_blocks(op.shape); b += kCodecSampling) {
+      for (auto b = static_cast<std::size_t>(op.first); b < all_codec_blocks(op.shape);
+           b += kCodecSampling) {
         const CodecBlock block = codec_block(op.shape, b);
         float values[kBlock];
         decode_block<decltype(codes)>(op.encoded[block.scale], op.encoded + block.codes, values);

@@ -67,7 +67,8 @@ class Connection {
   int descriptor() const { return descriptor_; }
   bool blocked() const { return blocked_; }      // there is data to write, but no room
   bool peer_left() const { return peer_left_; }  // it has sent a goodbye
-  void arm();                                    // the io thread takes over
+  const GenerationId& generation() const { return link_context_.generation; }
+  void arm();  // the io thread takes over
   // Ends the connection. With a goodbye, the peer does not treat the end as a failure.
   void end(bool goodbye);
 

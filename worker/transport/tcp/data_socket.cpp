@@ -117,6 +117,11 @@ std::chrono::nanoseconds present_round_trip_of(int descriptor) {
   return std::chrono::microseconds(info ? info->first.tcpi_rtt : 0);
 }
 
+std::chrono::nanoseconds unanswered_for(int descriptor) {
+  const auto info = info_of(descriptor);
+  return std::chrono::milliseconds(info ? info->first.tcpi_last_ack_recv : 0);
+}
+
 void DataSocket::shut() {
   ::shutdown(descriptor_, SHUT_RDWR);
 }

@@ -24,6 +24,8 @@ int segment_of(int descriptor);  // bytes of payload in the largest packet; 0 = 
 std::optional<std::chrono::nanoseconds> round_trip_of(int descriptor);
 // That of now, with the queue in which what the socket sends waits; 0 = unknown.
 std::chrono::nanoseconds present_round_trip_of(int descriptor);
+// Since the peer's kernel has last answered, be its process stopped or not; 0 = unknown.
+std::chrono::nanoseconds unanswered_for(int descriptor);
 
 class DataSocket {
  public:

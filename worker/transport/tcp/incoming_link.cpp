@@ -101,7 +101,8 @@ Result<std::span<std::byte>> IncomingLink::begin(const Connection& connection,
   if (header.length != slot.bytes) {
     return sender_error("message " + std::to_string(header.sequence) + " has " +
                         std::to_string(header.length) + " bytes, the receiver expects " +
-                        std::to_string(slot.bytes));
+                        std::to_string(slot.bytes) + " (generation " +
+                        connection.generation().text() + ")");
   }
   begin_message(slot);
   return std::span(slot.buffer.data(), slot.bytes);

@@ -151,7 +151,19 @@ void Links::beat() {
   });
 }
 
+void Links::tell_dead_peers() const {
+  const auto tell = [&](const auto& link) {
+    if (!link || peer_left(link->end())) return;
+    const bool before = link->end().peer_stage < generation_.stage;
+    tell_if_dead(link->connections().front()->socket().descriptor(),
+                 before ? *generation_.previous : *generation_.next, options_);
+  };
+  std::ranges::for_each(outgoing_, tell);
+  std::ranges::for_each(incoming_, tell);
+}
+
 void Links::close(bool goodbye) {
+  if (!std::exchange(closed_, true)) tell_dead_peers();
   beat_timer_.cancel();
   const auto end = [goodbye](const auto& link) {
     if (link) link->close(goodbye);

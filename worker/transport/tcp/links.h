@@ -65,6 +65,7 @@ class Links : public std::enable_shared_from_this<Links> {
   void serve_ready();
   void schedule_idle_service();
   void run_idle_service();
+  void tell_dead_peers() const;
   void start_idle_timer(Time time);
   void idle_timer_fired();
   void beat();
@@ -77,6 +78,7 @@ class Links : public std::enable_shared_from_this<Links> {
   const std::chrono::nanoseconds beat_interval_;
   boost::asio::steady_timer beat_timer_;  // io thread
   Time last_beat_{};
+  bool closed_ = false;  // io thread
 
   std::atomic<bool> engine_drives_ = false;
   std::atomic<bool> engine_sleeps_ = false;  // inside EnginePoll::wait

@@ -92,10 +92,9 @@ void ProbeCall::read_answer() {
                      const auto bytes = static_cast<double>(wire::load<std::uint64_t>(answer_, 0));
                      const auto seconds =
                          static_cast<double>(wire::load<std::uint64_t>(answer_, 8)) * 1e-9;
-                     if (bytes <= 0 || seconds <= 0) {
-                       return finish(Error{Code::kUnavailable, "too little came to be timed"});
-                     }
-                     finish(ProbedRate{.bytes_per_second = bytes / seconds,
+                     // Less than the burst is not timed.
+                     const bool timed = bytes > 0 && seconds > 0;
+                     finish(ProbedRate{.bytes_per_second = timed ? bytes / seconds : 0,
                                        .rtt_seconds = std::chrono::duration<double>(rtt_).count()});
                    });
 }

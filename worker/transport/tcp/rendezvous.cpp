@@ -84,6 +84,7 @@ void Rendezvous::dial(std::size_t index, int lane) {
                                         .nonce = {}},
                               .key = generation_.job_key,
                               .socket = options_of(slot)};
+  if (lane == 0) tell_silence(target, slot.peer, options_);  // all of them find the same
   auto dialer = std::make_shared<wire::Dialer>(
       context_, std::move(target),
       [this, index, lane, keep = weak_from_this()](Result<wire::Dialer::Socket> socket) {

@@ -35,8 +35,8 @@ void keep_alive(int descriptor) {
     static_cast<void>(::setsockopt(descriptor, level, option, &value, sizeof value));
   };
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 5);
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 5);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 1);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 1);
 }
 
 }  // namespace
@@ -52,6 +52,7 @@ ReplicaGroup::ReplicaGroup(int replica, std::vector<Connected> others, SumEncodi
     keep_alive(one.descriptor);
     peers_.push_back({.link = std::make_unique<ReplicaGroupPeer>(one.replica, std::move(one.name),
                                                                  one.descriptor),
+                      .ends = std::move(one.ends),
                       .sessions = {},
                       .given_up = {},
                       .lost = {}});
@@ -63,7 +64,10 @@ ReplicaGroup::~ReplicaGroup() {
   thread_.request_stop();
   wake();
   thread_.join();
-  for (const Peer& peer : peers_) peer.link->shut();
+  for (Peer& peer : peers_) {
+    tell_end(peer);
+    peer.link->shut();
+  }
   ::close(event_);
 }
 
@@ -224,16 +228,22 @@ Status ReplicaGroup::serve() {
     ReplicaGroupPeer& link = *peer.link;
     const Status state = serve(peer);
     if (link.closed()) {
+      peer.ends = nullptr;
       note_gone(link.replica(), {Code::kUnavailable, link.name() + ": closed by the peer"});
     }
     if (state) continue;
     const Error error = state.error().with(link.name());
     if (error.code != Code::kUnavailable) return error;
     peer.lost = error;
+    tell_end(peer);
     note_gone(link.replica(), error);
     link.shut();
   }
   return Unit{};
+}
+
+void ReplicaGroup::tell_end(Peer& peer) {
+  if (const auto ends = std::exchange(peer.ends, nullptr)) ends(peer.link->socket().descriptor());
 }
 
 void ReplicaGroup::note_gone(int replica, const Error& error) {

@@ -35,6 +35,7 @@ class ReplicaGroup final : public Collective {
     int replica = 0;
     std::string name;
     int descriptor = -1;  // of a socket after its handshake; this object takes it over
+    std::function<void(int descriptor)> ends;  // called before it is closed; may be null
   };
 
   // With an order it yields to the links of the process. send_buffer_bytes: of each socket; less
@@ -60,6 +61,7 @@ class ReplicaGroup final : public Collective {
   using Pointer = std::shared_ptr<Operation>;
   struct Peer {
     std::unique_ptr<ReplicaGroupPeer> link;
+    std::function<void(int descriptor)> ends;  // null when it was called, or the peer has closed
     ReplicaGroupSessions sessions;
     std::optional<std::uint32_t> given_up;  // the last session that the peer has abandoned
     std::optional<Error> lost;              // its connection has failed
@@ -90,6 +92,7 @@ class ReplicaGroup final : public Collective {
   std::optional<Error> missing_for(const Operation& operation);
   void drop_abandoned();
   int awaited_by(const Operation& operation);  // a replica; -1: no particular one
+  static void tell_end(Peer& peer);
   void note_gone(int replica, const Error& error);
   void fail(const Error& error);
   void wake() noexcept;

@@ -73,6 +73,7 @@ Result<std::int64_t> TcpStateExchange::fetch(const StateKey& key,
                     .nonce = {}},
           .key = key.job_key,
           .socket = socket_options_of(options_, false)};
+      tell_silence(target, requests[i].from, options_);
       fetches.push_back(std::make_shared<StateFetch>(
           io_->context(), std::move(requests[i]), key, options_, order_, round_trips_,
           [answers](Result<std::int64_t> answer) { answers->try_push(std::move(answer)); }));

@@ -5,6 +5,7 @@
 
 #include "worker/base/bounded_queue.h"
 #include "worker/base/log.h"
+#include "worker/transport/tcp/data_socket.h"
 #include "worker/transport/tcp/io_thread.h"
 #include "worker/transport/tcp/listener.h"
 #include "worker/transport/tcp/probe.h"
@@ -120,7 +121,10 @@ class Transport final : public TcpTransport {
              .name = (group.of_ties ? "the other end of tied tables at "
                                     : "replica " + std::to_string(one.peer.stage) + " at ") +
                      one.peer.ip + ":" + std::to_string(one.peer.data_port),
-             .descriptor = released(one.sockets.front())});
+             .descriptor = released(one.sockets.front()),
+             .ends = [peer = one.peer, options = options_](int descriptor) {
+               tell_if_dead(descriptor, peer, options);
+             }});
       }
       return result;
     });
@@ -183,6 +187,20 @@ wire::SocketOptions socket_options_of(const TcpOptions& options, bool boundary) 
           .dead_after = options.dead_after,
           .congestion_control = options.congestion_control,
           .dscp = boundary ? options.boundary_dscp : options.bulk_dscp};
+}
+
+void tell_silence(wire::Dialer::Target& target, const PeerAddress& peer,
+                  const TcpOptions& options) {
+  if (!options.on_silent) return;
+  target.silent = [peer, tell = options.on_silent] { tell(peer); };
+  target.silent_after = options.dead_after;
+}
+
+void tell_if_dead(int descriptor, const PeerAddress& peer, const TcpOptions& options) {
+  constexpr auto kLeast = std::chrono::seconds(2);
+  if (!options.on_silent) return;
+  const auto limit = std::max<std::chrono::nanoseconds>(options.dead_after / 2, kLeast);
+  if (tcp::unanswered_for(descriptor) >= limit) options.on_silent(peer);
 }
 
 Result<std::unique_ptr<TcpTransport>> make_tcp_transport(const TcpOptions& options) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -15,6 +16,7 @@
 #include "worker/transport/communicator.h"
 #include "worker/transport/state_exchange.h"
 #include "worker/transport/tcp/packed_sums.h"
+#include "worker/wire/dialer.h"
 #include "worker/wire/socket_options.h"
 
 namespace weir::transport {
@@ -54,6 +56,11 @@ struct TcpOptions {
   tcp::SumEncoding sum_encoding = tcp::SumEncoding::kAuto;  // of sums among replicas
   // Tensors between stages first, then sums, then what runs beside steps (tcp/traffic_order.h).
   bool order_traffic = true;
+  // The network between this rank and the peer is broken, or its machine is gone. Called while
+  // ranks meet or state moves, each `dead_after` in which no answer came from the peer's port, and
+  // when a generation ends in which its kernel has not answered for half of that. On the
+  // transport's thread or that of the engine; must not block. May be null.
+  std::function<void(const PeerAddress& peer)> on_silent;
   // For probes, which come before any generation: only ranks that hold this key are answered.
   std::string job_uid, job_key;
 };
@@ -61,11 +68,16 @@ struct TcpOptions {
 // Options of a socket that carries tensors between stages, or all else. The send buffer is that of
 // a whole link.
 wire::SocketOptions socket_options_of(const TcpOptions& options, bool boundary);
+// Lets a dialer of that target call TcpOptions::on_silent.
+void tell_silence(wire::Dialer::Target& target, const PeerAddress& peer, const TcpOptions& options);
+// Calls TcpOptions::on_silent if nothing on the way to that peer answers. Sockets that train have
+// something to acknowledge each second.
+void tell_if_dead(int descriptor, const PeerAddress& peer, const TcpOptions& options);
 
 // Network from this rank to a peer, one direction.
 struct ProbedRate {
-  double bytes_per_second = 0;
-  double rtt_seconds = 0;  // minimum of a few
+  double bytes_per_second = 0;  // 0: too little came to be timed
+  double rtt_seconds = 0;       // minimum of a few
 };
 
 class TcpTransport {

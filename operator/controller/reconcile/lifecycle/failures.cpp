@@ -7,14 +7,6 @@
 namespace weir::reconcile {
 namespace {
 
-// A replacement of this pod is recorded, but the pod has not been made again yet.
-bool leaves_its_node(const Draft& draft, const api::Pod& pod) {
-  if (pod.node.empty() || generation_of(pod) >= draft.status.pod_generation) return false;
-  return std::ranges::any_of(draft.status.avoided_nodes, [&](const auto& avoided) {
-    return avoided.node == pod.node && avoided.reason == name(Cause::kReplaced);
-  });
-}
-
 constexpr std::chrono::seconds kEarlySuccess{
     60};  // a worker may end so long before its coordinator
 
@@ -124,12 +116,13 @@ std::optional<Failure> running_pod(const View& view, Draft& draft, const api::Po
     return failure;
   }
   if (auto lost = on_lost_node(view, draft, pod)) return lost;
-  if (leaves_its_node(draft, pod)) {
+  if (leaves_its_node(draft, pod, Cause::kReplaced)) {
     failure.cause = Cause::kReplaced;
     failure.time = draft.status.last_restart_time;
     failure.text = "moves away from node " + pod.node + ", whose links are slow";
     return failure;
   }
+  if (auto cut = cut_off(view, draft, pod)) return cut;
   return silent_worker(view, draft, pod);
 }
 
@@ -203,6 +196,13 @@ bool recorded(const Draft& draft, const Failure& failure) {
 }
 
 }  // namespace
+
+bool leaves_its_node(const Draft& draft, const api::Pod& pod, Cause cause) {
+  if (pod.node.empty() || generation_of(pod) >= draft.status.pod_generation) return false;
+  return std::ranges::any_of(draft.status.avoided_nodes, [&](const auto& avoided) {
+    return avoided.node == pod.node && avoided.reason == name(cause);
+  });
+}
 
 bool heard_out(const View& view, Draft& draft, const Failure& failure) {
   const auto& confirmed = view.snapshot.pods_confirmed;

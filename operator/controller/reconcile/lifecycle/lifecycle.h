@@ -40,6 +40,9 @@ void fail_job(const View& view, Draft& draft, const std::string& reason,
 // False if the failure rests on silence that is not confirmed yet. Then the API server is asked,
 // and the next pass decides.
 bool heard_out(const View& view, Draft& draft, const Failure& failure);
+// A pod of this node is to be made again elsewhere for this cause, which is recorded, and this one
+// is as old.
+bool leaves_its_node(const Draft& draft, const api::Pod& pod, Cause cause);
 // Counts a restart for this failure, or fails the job if a rule or the budget demands it. scope:
 // Worker or Job.
 void record_failure(const View& view, Draft& draft, const Failure& failure,
@@ -47,6 +50,9 @@ void record_failure(const View& view, Draft& draft, const Failure& failure,
 // Counts ends of trainers that their kubelets restart. The workers join again by themselves. True =
 // the job has failed: a rule or the budget demands it.
 bool record_restarts_in_place(const View& view, Draft& draft);
+// An avoided node on which a worker is made again where no other node takes it: its network to some
+// other node was broken, which may be mended.
+bool is_last_resort(const api::AvoidedNode& avoided);
 // Records that a worker is made again on another node. This is no failure and uses no budget.
 void record_replacement(const View& view, Draft& draft, const Slot& slot, const std::string& why);
 // Begins a new generation of pods, for a restart, a resume or a release.
@@ -59,6 +65,11 @@ bool replaced_by_restart(const Draft& draft, const api::Pod& pod);
 std::optional<std::string> finished(const View& view, const Draft& draft);
 // Why it cannot be known whether the job is done; then it is not trained again.
 std::optional<std::string> end_unknown(const View& view, const Draft& draft);
+
+// Dead links (dead_links.cpp). What the newest report tells of them; nothing: none is dead.
+std::optional<std::string> dead_link_text(const View& view);
+// The worker of this pod is to be made again, because its links have been dead for too long.
+std::optional<Failure> cut_off(const View& view, const Draft& draft, const api::Pod& pod);
 
 constexpr auto kBackOff = "CrashLoopBackOff";  // a kubelet waits before it starts a container again
 // Ends of workers (ends.cpp). The trainer container decides, whatever the pod's phase is. A worker
@@ -83,6 +94,8 @@ void ask_why_pods_wait(const View& view, Draft& draft);
 // Pods.
 bool pod_ended(const api::Pod& pod);  // all its containers have ended, so it holds no resources
 bool lacks_pod(const Slot& slot);     // it has no pod, or the pod's worker has failed
+// Name of the pod of its first attempt, which is the hostname of all of them.
+std::string first_pod_name(const View& view, const Slot& slot);
 bool is_of_slot(const View& view, const Slot& slot, const std::string& pod);  // any attempt
 std::string label_of(const api::Pod& pod, const char* label);                 // "" = it has none
 int generation_of(const api::Pod& pod);

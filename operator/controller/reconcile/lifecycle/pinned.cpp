@@ -75,9 +75,12 @@ Nodes candidates(const View& view) {
   return nodes;
 }
 
-bool suits(const Draft& draft, const api::WorkerGroup& group, const api::Node& node) {
+bool suits(const Draft& draft, const api::WorkerGroup& group, const api::Node& node,
+           bool last_resort) {
   const auto& avoided = draft.status.avoided_nodes;
-  if (std::ranges::any_of(avoided, [&](const auto& each) { return each.node == node.meta.name; }))
+  if (std::ranges::any_of(avoided, [&](const auto& each) {
+        return each.node == node.meta.name && !(last_resort && is_last_resort(each));
+      }))
     return false;
   for (const auto& [key, value] : api::node_selector_of(group)) {
     if (label(node, key) != value) return false;
@@ -85,27 +88,32 @@ bool suits(const Draft& draft, const api::WorkerGroup& group, const api::Node& n
   return api::tolerates(group, node.taints);
 }
 
+// The first node that takes a worker of the group, and what it has left then; end() if none does.
+Nodes::iterator first_fit(const Draft& draft, const api::WorkerGroup& group, Nodes& nodes,
+                          bool last_resort) {
+  const auto requests = api::requests_of(group).value_or(api::Resources{});
+  return std::ranges::find_if(nodes, [&](Candidate& candidate) {
+    return suits(draft, group, *candidate.node, last_resort) && take(candidate, requests);
+  });
+}
+
 // First fit in the order of the nodes; nothing if a worker finds no node.
-std::optional<Choice> fit(const View& view, const Draft& draft, Nodes nodes) {
+std::optional<Choice> fit(const View& view, const Draft& draft, Nodes nodes, bool last_resort) {
   Choice choice;
   for (const auto& slot : view.slots) {
     if (slot.spare || !gated(slot)) continue;
-    const auto& group = group_of(view, slot);
-    const auto requests = api::requests_of(group).value_or(api::Resources{});
-    const auto found = std::ranges::find_if(nodes, [&](Candidate& candidate) {
-      return suits(draft, group, *candidate.node) && take(candidate, requests);
-    });
+    const auto found = first_fit(draft, group_of(view, slot), nodes, last_resort);
     if (found == nodes.end()) return std::nullopt;
     choice[&slot] = found->node;
   }
   return choice;
 }
 
-// Choices of nodes in the domains that have room for all workers, the narrowest domain first: nodes
-// that agree in all topology keys, then in all but the last, ... then all nodes.
-std::vector<Choice> choices(const View& view, const Draft& draft) {
+// Appends choices of nodes in the domains that have room for all workers, the narrowest domain
+// first: nodes that agree in all topology keys, then in all but the last, ... then all nodes.
+void add_choices(const View& view, const Draft& draft, bool last_resort,
+                 std::vector<Choice>& found) {
   const Nodes all = candidates(view);
-  std::vector<Choice> found;
   for (std::size_t keys = view.spec().topology_keys.size() + 1; keys-- > 0;) {
     std::map<std::vector<std::string>, Nodes> domains;
     for (const auto& candidate : all) {
@@ -115,11 +123,19 @@ std::vector<Choice> choices(const View& view, const Draft& draft) {
       domains[domain].push_back(candidate);
     }
     for (const auto& [domain, nodes] : domains) {
-      if (found.size() == kMostChoices) return found;
-      auto choice = fit(view, draft, nodes);
+      if (found.size() == kMostChoices) return;
+      auto choice = fit(view, draft, nodes, last_resort);
       if (choice && std::ranges::find(found, *choice) == found.end())
         found.push_back(std::move(*choice));
     }
+  }
+}
+
+std::vector<Choice> choices(const View& view, const Draft& draft) {
+  std::vector<Choice> found;
+  add_choices(view, draft, false, found);
+  if (std::ranges::any_of(draft.status.avoided_nodes, is_last_resort)) {
+    add_choices(view, draft, true, found);
   }
   return found;
 }
@@ -146,11 +162,8 @@ void add_spares(const View& view, Draft& draft, Choice& choice) {
       nodes, [&](const Candidate& one) { return !used.contains(one.node->meta.name); });
   for (const auto& slot : view.slots) {
     if (!slot.spare || !gated(slot) || worker_ended(*slot.pod) || slot.pod->meta.deleting) continue;
-    const auto& group = group_of(view, slot);
-    const auto requests = api::requests_of(group).value_or(api::Resources{});
-    const auto found = std::ranges::find_if(nodes, [&](Candidate& candidate) {
-      return suits(draft, group, *candidate.node) && take(candidate, requests);
-    });
+    auto found = first_fit(draft, group_of(view, slot), nodes, false);
+    if (found == nodes.end()) found = first_fit(draft, group_of(view, slot), nodes, true);
     if (found != nodes.end()) {
       choice[&slot] = found->node;
     } else {

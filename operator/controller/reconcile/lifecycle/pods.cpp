@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds the pods of a job's slots, and decides which pods are made and which are deleted
 // (operator/controller/reconcile/README.md "Pods").
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string_view>
@@ -88,12 +90,12 @@ api::PodInput input_of(const View& view, const Draft& draft, const Slot& slot,
   input.worker_index = slot.worker_index;
   input.attempt = slot.next_attempt;
   input.workers = workers_of(view);
-  input.coordinator = api::pod_name(view.job().meta.name, first.group, first.index_in_group, 0) +
-                      "." + view.job().meta.name + ":7070";
+  input.coordinator = first_pod_name(view, first) + "." + view.job().meta.name + ":7070";
   input.control_url = view.snapshot.control_url;
   input.generation = draft.status.pod_generation;
-  for (const auto& avoided : draft.status.avoided_nodes)
-    input.avoided_nodes.push_back(avoided.node);
+  for (const auto& avoided : draft.status.avoided_nodes) {
+    (is_last_resort(avoided) ? input.last_nodes : input.avoided_nodes).push_back(avoided.node);
+  }
   auto marks = gang::marks(view.provider, view.job(), slot.group, pod_group,
                            static_cast<int>(view.slots.size()));
   input.labels = std::move(marks.labels);
@@ -102,6 +104,16 @@ api::PodInput input_of(const View& view, const Draft& draft, const Slot& slot,
   input.gates = gates_of(view.spec());
   input.queued = view.provider != gang::Provider::kNone;
   return input;
+}
+
+// Without those of closed pod groups: the mark that closes a group is on one pod, and the others
+// may still be in the cache when that one is gone.
+gang::Pods made_since_resume(const View& view, const Draft& draft) {
+  gang::Pods pods;
+  std::ranges::copy_if(view.snapshot.pods, std::back_inserter(pods), [&](const auto& pod) {
+    return generation_of(*pod) >= draft.status.resumed_generation;
+  });
+  return pods;
 }
 
 const Failure* found_failure(const View& view, const Slot& slot) {
@@ -148,8 +160,12 @@ bool failure_recorded(const View& view, const api::Pod& pod) {
 
 }  // namespace
 
+std::string first_pod_name(const View& view, const Slot& slot) {
+  return api::pod_name(view.job().meta.name, slot.group, slot.index_in_group, 0);
+}
+
 bool is_of_slot(const View& view, const Slot& slot, const std::string& pod) {
-  const std::string stem = api::pod_name(view.job().meta.name, slot.group, slot.index_in_group, 0);
+  const std::string stem = first_pod_name(view, slot);
   if (pod == stem) return true;
   return pod.starts_with(stem + "-") &&
          pod.find_first_not_of("0123456789", stem.size() + 1) == std::string::npos;
@@ -234,8 +250,7 @@ void find_slots(View& view) {
   for (Slot& spare : spare_slots(view)) view.slots.push_back(std::move(spare));
   assign_roles(view);
   for (Slot& slot : view.slots) {
-    const auto pods =
-        found.find(api::pod_name(view.job().meta.name, slot.group, slot.index_in_group, 0));
+    const auto pods = found.find(first_pod_name(view, slot));
     if (pods != found.end()) {
       slot.pod = pods->second.pod;
       slot.next_attempt = pods->second.next_attempt;
@@ -255,7 +270,7 @@ void create_pods(const View& view, Draft& draft) {
   const auto earliest = not_before(view, draft);
   const bool spares_wait = workers_come_first(view);
   const std::string pod_group =
-      gang::pod_group_name(view.job(), view.snapshot.pods, draft.status.pod_generation);
+      gang::pod_group_name(view.job(), made_since_resume(view, draft), draft.status.pod_generation);
   CreatePods create;
   for (const auto& slot : view.slots) {
     if (!wants_pod(view, draft, slot) || (slot.spare && spares_wait)) continue;
@@ -293,7 +308,7 @@ void delete_pods(const View& view, Draft& draft, bool accepted) {
   std::set<std::string> newest, stems;
   for (const auto& slot : view.slots) {
     if (slot.pod) newest.insert(slot.pod->meta.uid);
-    stems.insert(api::pod_name(view.job().meta.name, slot.group, slot.index_in_group, 0));
+    stems.insert(first_pod_name(view, slot));
   }
   // Without the plan of status the number of needed replicas is unknown.
   const bool size_known = accepted && (view.plan != nullptr || draft.status.plan.revision == 0);

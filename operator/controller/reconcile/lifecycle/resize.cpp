@@ -93,8 +93,10 @@ std::string covered_text(const View& view) {
   const auto& report = view.snapshot.report->body;
   const int replicas = view.plan != nullptr ? view.plan->replica_count() : view.needed_replicas;
   const auto lost = static_cast<int>(report.lost_replicas.size());
-  return std::to_string(replicas - lost) + " of " + std::to_string(replicas) +
-         " replicas train until the place of a lost worker is filled";
+  const std::string train =
+      std::to_string(replicas - lost) + " of " + std::to_string(replicas) + " replicas train";
+  if (const auto dead = dead_link_text(view)) return train + ": " + *dead;
+  return train + " until the place of a lost worker is filled";
 }
 
 std::string replicas_text(const View& view) {

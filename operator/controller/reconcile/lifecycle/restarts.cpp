@@ -12,9 +12,12 @@ constexpr std::size_t kMostAvoidedNodes = 16;  // each pod has all of them in it
 constexpr std::chrono::hours kAvoided{1};
 constexpr double kCapLowered = 0.75;  // factor on the cap of a stage that ran out of memory
 
-bool uses_budget(Reaction reaction) {
-  return reaction == Reaction::kRestart || reaction == Reaction::kAvoidNode;
-}
+// A worker that is lost again before so many steps are done keeps the job from its work.
+constexpr std::int64_t kStepsBetweenLosses = 10;
+
+// A kubelet tells whole seconds. Losses that are less apart may both be after a recovery that seems
+// to be between them.
+constexpr std::chrono::seconds kApart{2};
 
 bool avoids_node(Reaction reaction) {
   return reaction == Reaction::kAvoidNode || reaction == Reaction::kAvoidNodeIgnoreMax;
@@ -23,6 +26,7 @@ bool avoids_node(Reaction reaction) {
 struct Verdict {
   Reaction reaction = Reaction::kRestart;
   std::string rule;  // name of the user's rule; "" = the built-in table
+  bool uses_budget = false;
 };
 
 bool matches(const api::FailureRule& rule, const Failure& failure) {
@@ -37,12 +41,39 @@ bool matches(const api::FailureRule& rule, const Failure& failure) {
   });
 }
 
-Verdict judge(const View& view, const Failure& failure) {
+std::int64_t steps_done(const View& view) {
+  return view.snapshot.report ? view.snapshot.report->body.step : view.job().report.step;
+}
+
+// Whether Recoverable was True when this worker was lost. Its loss may have changed that since.
+bool was_recoverable(const Draft& draft, Time lost) {
+  const auto& until = draft.status.recovery.recoverable_until;
+  return draft.is("Recoverable", "True") ||
+         (until && *until >= std::chrono::floor<std::chrono::seconds>(lost));
+}
+
+// The other workers hold what the lost one had, and training has gone on well since it was lost
+// before.
+bool is_cheap(const View& view, const Draft& draft, const Failure& failure) {
+  if (failure.slot == nullptr || !was_recoverable(draft, failure.time.value_or(view.now())))
+    return false;
+  const auto& losses = draft.status.recovery.losses;
+  const auto last =
+      std::ranges::find(losses, first_pod_name(view, *failure.slot), &api::WorkerLoss::worker);
+  return last == losses.end() || steps_done(view) - last->step >= kStepsBetweenLosses;
+}
+
+Verdict judge(const View& view, const Draft& draft, const Failure& failure) {
+  Verdict verdict{.reaction = row(failure.cause).reaction};
   for (const auto& rule : view.spec().failure_rules) {
-    if (rule.action.known() && matches(rule, failure))
-      return {static_cast<Reaction>(rule.action.value()), rule.name};
+    if (!rule.action.known() || !matches(rule, failure)) continue;
+    verdict = {.reaction = static_cast<Reaction>(rule.action.value()), .rule = rule.name};
+    break;
   }
-  return {row(failure.cause).reaction, ""};
+  const bool counts =
+      verdict.reaction == Reaction::kRestart || verdict.reaction == Reaction::kAvoidNode;
+  verdict.uses_budget = counts && !is_cheap(view, draft, failure);
+  return verdict;
 }
 
 // Whether a step was completed after the last restart.
@@ -72,7 +103,10 @@ void avoid_node(const View& view, Draft& draft, const Failure& failure) {
   const std::string reason = failure.exit_code ? "exit code " + std::to_string(*failure.exit_code)
                                                : std::string(name(failure.cause));
   avoided.push_back({node, reason, view.now() + kAvoided});
-  draft.event("Warning", "NodeAvoided", "node " + node + " is avoided for 1 h: " + failure.text,
+  draft.event("Warning", "NodeAvoided",
+              "node " + node + " is avoided for 1 h" +
+                  (is_last_resort(avoided.back()) ? ", where another one has room: " : ": ") +
+                  failure.text,
               "Restart");
 }
 
@@ -142,7 +176,7 @@ bool ends_job(const View& view, Draft& draft, const Failure& failure, const Verd
              "the model failed twice without a completed step in between; last: " + failure.text);
     return true;
   }
-  if (!uses_budget(verdict.reaction) || draft.status.restart_budget_used < view.spec().max_restarts)
+  if (!verdict.uses_budget || draft.status.restart_budget_used < view.spec().max_restarts)
     return false;
   fail_job(view, draft, failure.cause == Cause::kNoProgress ? "NoProgress" : "RestartLimitExceeded",
            "failurePolicy.maxRestarts " + std::to_string(view.spec().max_restarts) +
@@ -159,11 +193,22 @@ std::string restarting_text(const View& view, const Draft& draft, const Failure&
          (verdict.rule.empty() ? "" : ", rule " + verdict.rule) + "): " + failure.text;
 }
 
+void remember_loss(const View& view, Draft& draft, const Slot& slot) {
+  auto& losses = draft.status.recovery.losses;
+  const std::int64_t now = steps_done(view);
+  const std::string worker = first_pod_name(view, slot);
+  std::erase_if(losses, [&](const api::WorkerLoss& loss) {
+    return loss.worker == worker || now - loss.step >= kStepsBetweenLosses;
+  });
+  losses.push_back({worker, now});
+}
+
 // Counts a restart, with its cause and its use of the budget.
-void count_restart(Draft& draft, const Failure& failure, const Verdict& verdict) {
+void count_restart(const View& view, Draft& draft, const Failure& failure, const Verdict& verdict) {
   draft.status.restarts += 1;
-  if (uses_budget(verdict.reaction)) draft.status.restart_budget_used += 1;
+  if (verdict.uses_budget) draft.status.restart_budget_used += 1;
   count(draft, failure.cause);
+  if (failure.slot != nullptr) remember_loss(view, draft, *failure.slot);
   draft.status.last_restart_reason = name(failure.cause);
 }
 
@@ -172,7 +217,8 @@ void count_restart(Draft& draft, const Failure& failure, const Verdict& verdict)
 bool counted(const Draft& draft, Time time) {
   const auto& recovered = draft.status.recovery.last;
   const auto covers = [&](const std::optional<Time>& last) {
-    const bool trained = last && recovered && recovered->time >= *last && time >= recovered->time;
+    const bool trained = last && recovered && recovered->time >= *last && time >= recovered->time &&
+                         time >= *last + kApart;
     return last && time <= *last + kEpisode && !trained;
   };
   return covers(draft.status.recovery.last_container_end) || covers(draft.status.last_restart_time);
@@ -189,6 +235,10 @@ void fail_job(const View& view, Draft& draft, const std::string& reason,
   draft.status.completion_time = view.now();
   draft.guarded = true;
   draft.event("Warning", "Failed", reason + ": " + message, "Fail");
+}
+
+bool is_last_resort(const api::AvoidedNode& avoided) {
+  return avoided.reason == name(Cause::kLinkDead);
 }
 
 void begin_generation(Draft& draft, Time time) {
@@ -216,7 +266,7 @@ void record_replacement(const View& view, Draft& draft, const Slot& slot, const 
 
 void record_failure(const View& view, Draft& draft, const Failure& failure,
                     const std::string& scope, Time episode_end) {
-  const Verdict verdict = judge(view, failure);
+  const Verdict verdict = judge(view, draft, failure);
   auto& status = draft.status;
   // Counted already, as an end after which its kubelet starts the trainer again.
   const auto& counted_end = status.recovery.last_container_end;
@@ -225,7 +275,7 @@ void record_failure(const View& view, Draft& draft, const Failure& failure,
                         second(*failure.time) == second(*counted_end);
   if (!in_place) {
     if (ends_job(view, draft, failure, verdict)) return;
-    count_restart(draft, failure, verdict);
+    count_restart(view, draft, failure, verdict);
   }
   status.restart_streak = has_stepped(view, draft) ? 0 : status.restart_streak + 1;
   status.last_restart_scope = scope;
@@ -260,9 +310,9 @@ bool record_restarts_in_place(const View& view, Draft& draft) {
     draft.event("Warning", "WorkerLost", failure.text, "Restart");
     const Time time = failure.time.value_or(view.now());
     if (counted(draft, time)) continue;
-    const Verdict verdict = judge(view, failure);
+    const Verdict verdict = judge(view, draft, failure);
     if (ends_job(view, draft, failure, verdict)) return true;
-    count_restart(draft, failure, verdict);
+    count_restart(view, draft, failure, verdict);
     recovery.last_container_end = time;
     draft.event("Warning", "Restarting", restarting_text(view, draft, failure, verdict), "Restart");
   }

@@ -15,7 +15,7 @@ using Names = std::set<std::string, std::less<>>;
 
 // Whether a pod of the slot, of any attempt, is among them.
 bool has_one_of(const View& view, const Slot& slot, const Names& pods) {
-  const std::string stem = api::pod_name(view.job().meta.name, slot.group, slot.index_in_group, 0);
+  const std::string stem = first_pod_name(view, slot);
   if (pods.contains(stem)) return true;
   const std::string again = stem + "-";
   for (auto pod = pods.lower_bound(again); pod != pods.end() && pod->starts_with(again); ++pod) {

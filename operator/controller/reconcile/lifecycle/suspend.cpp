@@ -38,6 +38,7 @@ void resume(const View& view, Draft& draft) {
   draft.status.suspended_seconds += std::max<std::int64_t>(seconds, 0);
   draft.status.restart_streak = 0;
   begin_generation(draft, view.now());
+  draft.status.resumed_generation = draft.status.pod_generation;
   draft.set("Suspended", "False", "Resumed", "");
   draft.set("Ready", "False", "Pending", "suspend is false again");
   draft.event("Normal", "Resumed", "after " + std::to_string(seconds) + " s; " + saved_text(view),

@@ -35,6 +35,7 @@ enum class Cause : unsigned char {
   kPodDeleted,
   kNodeLost,
   kWorkerSilent,
+  kLinkDead,  // it reaches the coordinator, but not another worker
   kEndedEarly,
   kNoProgress,       // of the whole job
   kStartupTimedOut,  // of the whole job
@@ -65,6 +66,7 @@ inline constexpr CauseRow kCauses[] = {
     {Cause::kPodDeleted, "PodDeleted", Reaction::kRestartIgnoreMax, 3},
     {Cause::kNodeLost, "NodeLost", Reaction::kRestartIgnoreMax, 3},
     {Cause::kWorkerSilent, "WorkerSilent", Reaction::kRestart, 2},
+    {Cause::kLinkDead, "LinkDead", Reaction::kAvoidNodeIgnoreMax, 4},
     {Cause::kEndedEarly, "EndedEarly", Reaction::kRestart, 2},
     {Cause::kNoProgress, "NoProgress", Reaction::kRestart, 2},
     {Cause::kStartupTimedOut, "StartupTimedOut", Reaction::kRestart, 2},

@@ -164,6 +164,7 @@ struct Snapshot {
 struct Tunables {
   std::chrono::seconds scrape_interval{2};
   std::chrono::seconds member_silent{30}, member_lost{90}, node_lost{60};
+  std::chrono::seconds link_dead{120};  // doubled by each worker that was made again for it
   std::chrono::seconds restart_backoff{10}, restart_backoff_cap{600}, budget_reset{3600};
   std::chrono::seconds progress_status{15}, network_status{60}, start_status{2};
 };

@@ -58,11 +58,13 @@ std::optional<explain::Waterfall> divided(const Explained& segment, const explai
                                              segment.model, seen.plan);
   const auto at = static_cast<std::size_t>(seen.replica);
   if (at >= now.size() || at >= free.size()) return std::nullopt;
-  explain::Steps steps{.step_seconds = seen.step_seconds,
-                       .schedule = seen.plan.schedule,
-                       .micro_batches = now[at].micro_batches,
-                       .now = now[at].model,
-                       .usual = free[at].model};
+  explain::Steps steps{
+      .step_seconds = seen.step_seconds,
+      .save_seconds = seen.save_every > 0 ? seen.save_seconds / seen.save_every : 0,
+      .schedule = seen.plan.schedule,
+      .micro_batches = now[at].micro_batches,
+      .now = now[at].model,
+      .usual = free[at].model};
   steps.parts.resize(seen.plan.stages.size());
   for (const auto& rank : seen.ranks) {
     steps.parts[static_cast<std::size_t>(rank.stage)] = *rank.parts;
@@ -114,6 +116,9 @@ void explain_step(const Explained& segment, NetworkMemory& memory) {
   if (!replica || segment.evidence.steps == 0) return;
   seen.replica = *replica;
   seen.ranks = ranks_of(facts, *replica);
+  seen.save_every = facts.report->segment->save_every;
+  seen.save_seconds = facts.report->segment->save_seconds;
+  seen.told = facts.report->segment->ranks;
   const auto now = costing::pipelines_under(seen.now, facts, segment.model, plan);
   memory.waterfall = divided(segment, seen, now);
   if (!memory.waterfall) return;

@@ -85,6 +85,7 @@ void show_recoverable(const View& view, Draft& draft) {
                      view.spec().restart_scope == api::RestartScope::kJob);
   if (now.status == "False" && draft.is("Recoverable", "True")) {
     draft.event("Warning", "NotRecoverable", now.message, "Report");
+    draft.status.recovery.recoverable_until = view.now();
   }
   draft.set("Recoverable", now.status, now.reason, now.message);
 }

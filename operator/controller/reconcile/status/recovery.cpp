@@ -2,6 +2,7 @@
 // The cost of a failure: where training goes on, and which steps are done again.
 #include <algorithm>
 
+#include "operator/controller/reconcile/lifecycle/lifecycle.h"
 #include "operator/controller/reconcile/status/status.h"
 #include "worker/base/text.h"
 
@@ -83,9 +84,12 @@ void show_replicas(const View& view, Draft& draft) {
     draft.event("Normal", "ReplicasRestored", train + " replicas train" + from, "Restart");
     return;
   }
+  const auto dead = dead_link_text(view);
   std::string text = train + " replicas train on without " + text_of(lost, *plan);
+  if (dead) text += ": " + *dead;
   if (!schedule::averages(*plan)) {
-    text += ", which lacks a worker: they compute its micro-batches" + from;
+    text += (dead ? "; they" : ", which lacks a worker: they");
+    text += " compute its micro-batches" + from;
     if (known) text += ", pause " + number(last->pause_seconds, 2) + " s";
   }
   draft.event("Warning", "ReplicasReduced", text, "Restart");

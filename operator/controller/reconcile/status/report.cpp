@@ -75,6 +75,7 @@ std::optional<Degradation> degradation(const View& view, Draft& draft) {
                                            " changed no parameter: loss or gradient is not finite"};
   }
   if (const auto why = reduced(view, draft)) return Degradation{"ReducedReplicas", *why};
+  if (const auto dead = dead_link_text(view)) return Degradation{name(Cause::kLinkDead), *dead};
   if (const auto* slow = slowest_contended(view)) {
     return Degradation{kContended, contention_text(draft, *slow)};
   }
@@ -95,6 +96,8 @@ void show_network(const View& view, Draft& draft) {
   } else if (estimates.freshness == Freshness::kFresh) {
     draft.set("NetworkMetricsAvailable", "True", "Fresh",
               std::to_string(estimates.links.size()) + " link directions measured");
+  } else if (network_known(facts_of(view, draft))) {
+    draft.set("NetworkMetricsAvailable", "True", "Fresh", "all links are too fast to be timed");
   } else if (alone && estimates.freshness == Freshness::kNoSeries) {
     draft.set("NetworkMetricsAvailable", "Unknown", "NoLinks",
               "one worker trains, it has no links");

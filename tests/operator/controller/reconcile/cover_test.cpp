@@ -15,16 +15,10 @@ using ::testing::IsEmpty;
 
 // 2 stages in 2 replicas, at step 70, without checkpoints.
 World training() {
-  World world;
-  world.job.spec.worker_groups[0].count = 2;
-  world.job.spec.stages = 2;
-  world.job.spec.data_parallel = 2;
+  World world = two_stages(2);
   world.job.spec.scheduling_timeout_seconds = 120;
   world.run();
-  world.report->body.step = 70;
-  world.now += 60s;
-  world.report->received = world.now;
-  world.settle();
+  world.reaches(70);
   return world;
 }
 

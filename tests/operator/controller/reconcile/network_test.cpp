@@ -232,6 +232,15 @@ TEST(Cause, HasCodecsAsARemedyThatWaitsForAnOlderWorker) {
   EXPECT_EQ(job.world.event_count("PlanCompressed"), 0);
 }
 
+TEST(Cause, SaysThatCodecsWaitForSomebodyWhereTheyDidDamage) {
+  Job job = bound_job("Auto", true);
+  job.world.adaptation.memory.compression.stopped = true;
+  job.train(16, kBound, 2.5);
+  EXPECT_THAT(remedies_of(job.world),
+              Contains("compress link 1-2:Int8: operator: no: codecs did damage, none is tried "
+                       "until weir.dev/replan"));
+}
+
 TEST(Cause, IsADeviceThatBecomesSlow) {
   Job job;
   job.tells_parts = true;

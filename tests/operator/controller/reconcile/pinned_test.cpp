@@ -88,6 +88,17 @@ TEST(Pinned, OneNodeIsBestAndOthersAreTriedAfterATimeout) {
   EXPECT_EQ(world.pinned["job-gpu-0"], "b1");
 }
 
+TEST(Pinned, ANodeWithADeadLinkIsTheLastResort) {
+  for (const bool other : {true, false}) {
+    World world = pinned_job();
+    world.nodes = {node("a1", "a", "4")};
+    if (other) world.nodes.push_back(node("b1", "b", "4"));
+    world.job.status.avoided_nodes = {{"a1", "LinkDead", world.now + 1h}};
+    world.settle();
+    EXPECT_EQ(world.pinned["job-gpu-0"], other ? "b1" : "a1");
+  }
+}
+
 TEST(Pinned, LeavesOutNodesThatDoNotSuit) {
   World world = pinned_job();
   world.job.spec.worker_groups[0].node_selector = {{"rack", "b"}};

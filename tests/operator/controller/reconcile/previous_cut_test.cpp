@@ -160,6 +160,22 @@ TEST(PreviousCut, IsFoundByANewLeaderAmongThePlans) {
   EXPECT_EQ(job.world.plan()->stage_count(), 4);
 }
 
+// Its codecs were for the network of then.
+TEST(PreviousCut, ComesBackRaw) {
+  Job job;
+  const std::string victim = job.node_of_stage(1);
+  job.train_until_it_regroups();
+  auto& cut = job.world.adaptation.memory.repartition.previous_cut;
+  ASSERT_TRUE(cut);
+  cut->plan.codecs = {.forward = {3, schedule::Codec::kInt8},
+                      .backward = {3, schedule::Codec::kInt8}};
+  job.world.job.spec.adaptation.compress.enabled = true;
+  job.shape("");
+  for (int i = 0; i < 200 && !job.uses(victim); ++i) job.train(1);
+  ASSERT_TRUE(job.uses(victim));
+  EXPECT_TRUE(job.world.plan()->codecs.raw());
+}
+
 // Each retry costs a little, and a node that has been slow for long may recover at any time.
 TEST(PreviousCut, IsRetriedSoonEnoughHoweverLongTheNodeWasSlow) {
   Job job;

@@ -15,18 +15,12 @@ using ::testing::StartsWith;
 
 // 2 stages in `replicas` replicas, at step 70; the newest checkpoint is of step 40.
 World training(int replicas, int plan_version = protocol::kNewestPlanVersion) {
-  World world;
-  world.job.spec.worker_groups[0].count = 2;
-  world.job.spec.stages = 2;
-  world.job.spec.data_parallel = replicas;
+  World world = two_stages(replicas);
   world.plan_version = plan_version;
   world.run();
   world.last_checkpoint = 40;
   world.report->body.last_checkpoint_step = 40;
-  world.report->body.step = 70;
-  world.now += 60s;
-  world.report->received = world.now;
-  world.settle();
+  world.reaches(70);
   return world;
 }
 
@@ -323,19 +317,38 @@ TEST(RestartsInPlace, OfOneEpisodeAreOneRestart) {
   EXPECT_EQ(world.job.status.restarts, 2);
 }
 
-TEST(RestartsInPlace, AfterARecoveryAreAnotherRestart) {
+// A worker has ended in place, and so long after that the job has recovered just now.
+World recovered_after(std::chrono::seconds time) {
   World world = on_new_nodes();
   end_in_place(world, "job-gpu-2", 137);
   world.settle();
   start_again(world, "job-gpu-2");
-  world.now += 3s;
+  world.now += time;
   world.report->body.last_switch->incarnation = 1;
   world.settle();
+  return world;
+}
+
+TEST(RestartsInPlace, AfterARecoveryAreAnotherRestart) {
+  World world = recovered_after(3s);
   ASSERT_TRUE(world.job.status.recovery.last);
   world.now += 3s;
   end_in_place(world, "job-gpu-1", 137);
   world.settle();
 
+  EXPECT_EQ(world.job.status.restarts, 2);
+}
+
+// The recovery of the same second, or of the next one, was before both ends.
+TEST(RestartsInPlace, OfNeighbouringSecondsAreOneRestart) {
+  World world = recovered_after(60s);
+  ASSERT_EQ(world.job.status.recovery.last->time,
+            std::chrono::floor<std::chrono::seconds>(world.now));
+  end_in_place(world, "job-gpu-2", 137);
+  world.settle();
+  world.now += 1s;
+  end_in_place(world, "job-gpu-1", 137);
+  world.settle();
   EXPECT_EQ(world.job.status.restarts, 2);
 }
 

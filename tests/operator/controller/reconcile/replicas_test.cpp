@@ -17,10 +17,7 @@ using ::testing::HasSubstr;
 
 // Two replicas of two stages, 16 micro-batches of 4; the links of both are quick.
 World two_replicas(const std::string& sync_mode = "Exact") {
-  World world;
-  world.job.spec.worker_groups[0].count = 2;
-  world.job.spec.stages = 2;
-  world.job.spec.data_parallel = 2;
+  World world = two_stages(2);
   world.job.spec.sync_mode = sync_mode;
   world.last_checkpoint = 0;
   world.run();

@@ -16,15 +16,6 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Two stages a replica, 16 micro-batches in all.
-World two_stages(int replicas) {
-  World world;
-  world.job.spec.worker_groups[0].count = 2;
-  world.job.spec.stages = 2;
-  world.job.spec.data_parallel = replicas;
-  return world;
-}
-
 World running(int replicas, std::int64_t checkpoint = 40) {
   World world = two_stages(replicas);
   world.last_checkpoint = checkpoint;

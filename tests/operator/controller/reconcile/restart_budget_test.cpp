@@ -135,6 +135,98 @@ TEST(RestartBudget, ADisruptionDoesNotEatTheBudgetWhateverItsExitCode) {
   EXPECT_NE(world.condition("Failed").status, "True");
 }
 
+void crash_and_join_again(World& world, const std::string& worker) {
+  const auto pod = std::ranges::find_if(world.pods, [&](const auto& each) {
+    return each.phase == "Running" && each.meta.name.starts_with(worker);
+  });
+  ASSERT_NE(pod, world.pods.end()) << worker;
+  world.fail(pod->meta.name, 1);
+  world.settle();
+  world.now += 31s;  // the next one is another episode
+  world.run();
+}
+
+World one_restart(int replicas) {
+  World world = two_stages(replicas);
+  world.job.spec.max_restarts = 1;
+  world.run();
+  world.steps(20, 1.2);
+  return world;
+}
+
+TEST(RestartBudget, LossesThatTheOtherReplicaMakesGoodDoNotUseIt) {
+  World world = one_restart(2);
+  ASSERT_EQ(world.condition("Recoverable").status, "True");
+  for (int loss = 1; loss <= 4; ++loss) {
+    crash_and_join_again(world, "job-gpu-1");
+    world.steps(10, 1.2);
+    EXPECT_EQ(world.job.status.restarts, loss);
+    EXPECT_EQ(world.job.status.restart_budget_used, 0);
+  }
+  EXPECT_THAT(world.last_note("Restarting"),
+              testing::HasSubstr("restart 4 (Crashed, budget used 0 of 1)"));
+}
+
+TEST(RestartBudget, TheNextLossOfTheSameWorkerWithinTenStepsUsesIt) {
+  World world = one_restart(2);
+  crash_and_join_again(world, "job-gpu-1");
+  world.steps(5, 1.2);
+  crash_and_join_again(world, "job-gpu-2");
+  EXPECT_EQ(world.job.status.restart_budget_used, 0) << "another worker";
+  world.steps(4, 1.2);
+  crash_and_join_again(world, "job-gpu-1");
+  EXPECT_EQ(world.job.status.restart_budget_used, 1);
+  world.steps(9, 1.2);
+  EXPECT_EQ(world.job.status.recovery.losses.size(), 2U);
+  crash_and_join_again(world, "job-gpu-1");
+  EXPECT_EQ(world.condition("Failed").reason, "RestartLimitExceeded");
+}
+
+TEST(RestartBudget, ALossThatCostsStepsUsesIt) {
+  World world = one_restart(1);
+  ASSERT_EQ(world.condition("Recoverable").status, "False");
+  crash_and_join_again(world, "job-gpu-1");
+  EXPECT_EQ(world.job.status.restart_budget_used, 1);
+}
+
+// Condition Recoverable became False in the second of the loss, and was never True.
+TEST(RestartBudget, ALossInTheFirstSecondOfTrainingUsesIt) {
+  World world = two_stages(1);
+  world.job.spec.max_restarts = 1;
+  world.run();
+  world.steps(1, 0.1);
+  ASSERT_EQ(world.condition("Recoverable").status, "False");
+  ASSERT_EQ(world.condition("Recoverable").since,
+            std::chrono::floor<std::chrono::seconds>(world.now));
+  world.fail("job-gpu-1", 1);
+  world.settle();
+  EXPECT_EQ(world.job.status.restart_budget_used, 1);
+}
+
+// The coordinator reports the loss before the kubelet tells that the worker has ended.
+TEST(RestartBudget, ALossThatTheReportToldFirstWasRecoverable) {
+  World world = one_restart(2);
+  world.fail("job-gpu-1", 1);
+  const api::Pod ended = world.pod("job-gpu-1");
+  world.pod("job-gpu-1").phase = "Running";
+  world.pod("job-gpu-1").ended.reset();
+  world.pod("job-gpu-1").exit_code.reset();
+  world.now += 1s;
+  world.report->body.lost_replicas = {0};
+  world.report->received = world.now;
+  world.settle();
+  ASSERT_EQ(world.condition("Recoverable").status, "False");
+  world.pod("job-gpu-1") = ended;
+  world.settle();
+  EXPECT_EQ(world.job.status.restarts, 1);
+  EXPECT_EQ(world.job.status.restart_budget_used, 0);
+
+  world.now += 60s;
+  world.fail("job-gpu-3", 1);
+  world.settle();
+  EXPECT_EQ(world.job.status.restart_budget_used, 1) << "nobody holds what this one had";
+}
+
 TEST(RestartBudget, AnHourOfProgressGivesTheBudgetBack) {
   World world = training();
   world.fail("job-gpu-1", 1);

@@ -236,6 +236,27 @@ TEST(Gang, ASuspendedJobGivesUpItsKueueGroupAndTakesANewOne) {
   EXPECT_EQ(group_of(world.pods.back()), "job.1");
 }
 
+// The pods of a closed group go one by one, and the one with the mark may go first.
+TEST(Gang, PodsLeftOfAClosedKueueGroupDoNotOpenItAgain) {
+  World world = with_kueue();
+  world.job.spec.suspend = true;
+  world.settle();
+  for (auto& pod : world.pods) pod.phase = "Failed";
+  world.settle();
+  world.pods.erase(world.pods.begin());
+  world.job.spec.suspend = false;
+  world.settle();
+  ASSERT_EQ(world.pods_created, 8);
+  EXPECT_EQ(group_of(world.pods.back()), "job.1");
+
+  world.run();
+  world.fail(world.pods.back().meta.name, 1);
+  world.now += 45s;
+  world.settle();
+  ASSERT_EQ(world.pods_created, 9);
+  EXPECT_EQ(group_of(world.pods.back()), "job.1") << "a restart stays in the group of the resume";
+}
+
 TEST(Gang, AJobThatHasEndedOrIsDeletedGivesUpItsKueueGroup) {
   World failed = with_kueue();
   failed.fail("job-gpu-1", 2);  // wrong options

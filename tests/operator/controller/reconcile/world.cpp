@@ -38,7 +38,8 @@ api::JobStatus as_stored(api::JobStatus status) {
   for (auto& condition : status.conditions) cut(condition.since);
   for (auto* time : {&status.start_time, &status.completion_time, &status.last_restart_time,
                      &status.scheduling_retry, &status.plan.time, &status.retune_last_change,
-                     &status.compress_last_change, &status.recovery.last_container_end})
+                     &status.compress_last_change, &status.recovery.last_container_end,
+                     &status.recovery.recoverable_until})
     cut(*time);
   if (status.recovery.last) cut(status.recovery.last->time);
   for (auto& avoided : status.avoided_nodes) cut(avoided.until);
@@ -347,6 +348,13 @@ void World::run() {
   }
 }
 
+void World::reaches(std::int64_t step) {
+  report->body.step = step;
+  now += 60s;
+  report->received = now;
+  settle();
+}
+
 void World::steps(std::int64_t count, double seconds_each, double mean_seconds) {
   for (std::int64_t i = 0; i < count; ++i) {
     const std::chrono::nanoseconds step(static_cast<std::int64_t>(seconds_each * 1e9));
@@ -487,6 +495,14 @@ World training(const std::function<void(api::JobSpec&)>& edit) {
   if (edit) edit(world.job.spec);
   world.run();
   world.steps(3, 1.2);
+  return world;
+}
+
+World two_stages(int replicas) {
+  World world;
+  world.job.spec.worker_groups[0].count = 2;
+  world.job.spec.stages = 2;
+  world.job.spec.data_parallel = replicas;
   return world;
 }
 

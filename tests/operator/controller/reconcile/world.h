@@ -91,6 +91,7 @@ class World {
   // Reports progress and moves the time. mean_seconds: of the newest steps, as reported; 0 = the
   // same.
   void steps(std::int64_t count, double seconds_each, double mean_seconds = 0);
+  void reaches(std::int64_t step);  // a minute later, as the coordinator reports
   api::Pod& pod(const std::string& name);
   void fail(const std::string& name, int exit_code);
   // The trainer alone: the pod runs on, for it has other containers.
@@ -117,6 +118,8 @@ class World {
 
 // A job that has trained 3 steps of 1.2 s, with `edit` made before it started.
 World training(const std::function<void(api::JobSpec&)>& edit = {});
+// A job that is not made yet, with replicas of two stages.
+World two_stages(int replicas);
 // Marks a pod as an eviction does.
 void disrupt(api::Pod& pod, Time when);
 

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -89,18 +90,23 @@ std::vector<float> random_block(Random& random, std::size_t count) {
   return block;
 }
 
+// Ten million blocks in the long form, over all tests.
+int rounds() {
+  return std::getenv("WEIR_FULL") != nullptr ? 5'000'000 : 20'000;
+}
+
 bool same_numbers(float a, float b) {
   return (std::isnan(a) && std::isnan(b)) || a == b;
 }
 
 TEST(BlockCodec, FollowsTheRule) {
   Random random(5);
-  for (int i = 0; i < 20'000; ++i) {
-    const std::size_t count = i % 7 == 0 ? 1 + random.below(kBlock) : kBlock;
-    const std::vector<float> block = random_block(random, count);
+  for (int i = 0, count = rounds(); i < count; ++i) {
+    const std::size_t size = i % 7 == 0 ? 1 + random.below(kBlock) : kBlock;
+    const std::vector<float> block = random_block(random, size);
     for (const int bits : kBlockCodecs) {
       const std::vector<float> got = through(bits, block), want = expected_block(bits, block);
-      for (std::size_t n = 0; n < count; ++n) {
+      for (std::size_t n = 0; n < size; ++n) {
         ASSERT_TRUE(same_numbers(got[n], want[n]))
             << bits << " bits, block " << i << ", number " << n << ": " << block[n] << " became "
             << got[n] << " instead of " << want[n];
@@ -111,7 +117,7 @@ TEST(BlockCodec, FollowsTheRule) {
 
 TEST(BlockCodec, GivesTheSameBytesForWhatItDecoded) {
   Random random(6);
-  for (int i = 0; i < 20'000; ++i) {
+  for (int i = 0, count = rounds(); i < count; ++i) {
     const std::vector<float> block = random_block(random, kBlock);
     for (const int bits : kBlockCodecs) {
       const CodecShape shape = one_sample(bits, kBlock);
@@ -226,6 +232,34 @@ TEST(BlockCodec, SamplesItsErrors) {
     }
     for (int i = 0; i < 4; ++i) EXPECT_NEAR(sums[i], want[i], 1e-9 * want[i]) << i;
     EXPECT_GE(sums[2], 31) << "all but the large one";
+  }
+}
+
+TEST(BlockCodec, SamplesAllColumnsOfTensorsWhoseWidthIsAPowerOfTwo) {
+  constexpr int kTokens = 64, kBlocks = 64;  // of a token: its width is 2048
+  const CodecShape shape{.bits = 8, .samples = 1, .count = kTokens * kBlocks * kCodecBlock};
+  for (const std::size_t column : {0U, 37U, 63U}) {
+    std::vector<float> values(numbers_of(shape), 0.5F);
+    for (std::size_t token = 0; token < kTokens; ++token) {
+      values[(token * kBlocks + column) * kBlock] = 1000;  // owns its block
+    }
+    const Bytes bytes = encoded(shape, values);
+    double sums[4] = {0, 0, 0, 0};
+    test::run(SampleCodecError{shape, test::elements(values.data()), bytes.data(), sums});
+    EXPECT_GE(sums[2], 31) << column;
+  }
+}
+
+TEST(BlockCodec, SamplesFromTheBlockThatIsNamed) {
+  const CodecShape shape{.bits = 8, .samples = 1, .count = 2 * kCodecSampling * kCodecBlock};
+  std::vector<float> values(numbers_of(shape), 0.5F);
+  values[(kCodecSampling + 7) * kBlock] = 1000;
+  const Bytes bytes = encoded(shape, values);
+  for (const int first : {0, 7, kCodecSampling - 1}) {
+    double sums[4] = {0, 0, 0, 0};
+    test::run(SampleCodecError{shape, test::elements(values.data()), bytes.data(), sums, first});
+    EXPECT_EQ(sums[2], first == 7 ? 31 : 0) << first;
+    EXPECT_EQ(sums[3], 64) << first;
   }
 }
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who may enter a generation, and what connect() says when one does not come.
+#include <atomic>
+#include <stop_token>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -146,6 +148,33 @@ TEST(TcpConnect, DeadlineTellsAPeerThatIsNotReadyFromOneThatIsNotThere) {
 
   ASSERT_FALSE(failed);
   EXPECT_THAT(failed.error().message, HasSubstr("it has not opened this generation yet"));
+}
+
+TEST(TcpConnect, TellsOfAPeerWhosePortDoesNotAnswer) {
+  std::stop_source told;
+  PeerAddress silent;
+  const auto rank = make_transport({.dead_after = 1s, .on_silent = [&](const PeerAddress& peer) {
+                                      silent = peer;
+                                      told.request_stop();
+                                    }});
+  const SilentPort port;
+  const Generation generation = test::generation(0, {rank->data_port(), port.port()});
+  EXPECT_EQ(rank->connect(generation, soon(), told.get_token()).error().code, Code::kCancelled);
+  EXPECT_EQ(silent.stage, 1);
+  EXPECT_EQ(silent.ip, "127.0.0.1");
+  EXPECT_EQ(silent.data_port, port.port());
+}
+
+TEST(TcpConnect, APeerThatRefusesOrIsLateIsNotSilent) {
+  std::atomic<int> told = 0;
+  const auto rank =
+      make_transport({.dead_after = 1s, .on_silent = [&](const PeerAddress&) { ++told; }});
+  auto other = make_transport();
+  const Generation generation = test::generation(0, {rank->data_port(), other->data_port()});
+  EXPECT_FALSE(rank->connect(generation, soon(2500ms), {})) << "it has not opened the generation";
+  other.reset();
+  EXPECT_FALSE(rank->connect(generation, soon(2500ms), {})) << "it has ended";
+  EXPECT_EQ(told, 0);
 }
 
 TEST(TcpConnect, UnknownHostIsNamed) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What breaks a generation, how soon it is known, and what the reason says.
+#include <atomic>
 #include <ctime>
 #include <string>
 #include <thread>
@@ -8,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/broken_connections.h"
 #include "tests/worker/transport/tcp/relay.h"
 #include "tests/worker/transport/tcp/rig.h"
 
@@ -111,6 +113,46 @@ TEST(TcpFailure, ASilentPeerIsDeadAfterTheLimit) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
 }
 
+// What a transport has told of a peer that nothing on the way to answers.
+struct Told {
+  std::atomic<int> times = 0, stage = -1;
+  TcpOptions options(std::chrono::seconds dead_after) {
+    return {.dead_after = dead_after, .on_silent = [this](const PeerAddress& peer) {
+              ++times;
+              stage = peer.stage;
+            }};
+  }
+};
+
+TEST(TcpFailure, ADeadPathIsToldOfItsPeer) {
+  Told first, second;
+  Pipeline pipeline(2, {first.options(3s), second.options(3s)});
+  if (!weir::test::cut_connections(
+          getpid(), {pipeline.transports[0]->data_port(), pipeline.transports[1]->data_port()}))
+    GTEST_SKIP() << "this system does not allow to cut a connection";
+
+  EXPECT_THAT(end_of(*pipeline.ranks[0]).reason, StartsWith("stage 1 at "));
+  EXPECT_THAT(end_of(*pipeline.ranks[1]).reason, StartsWith("stage 0 at "));
+  pipeline.ranks.clear();
+  EXPECT_GE(first.times, 1);
+  EXPECT_EQ(first.stage, 1);
+  EXPECT_GE(second.times, 1);
+  EXPECT_EQ(second.stage, 0);
+}
+
+// Its machine answers.
+TEST(TcpFailure, OfAPeerThatIsStoppedNoDeadPathIsTold) {
+  Told told;
+  Wired wired(told.options(3s));
+  wired.to_first->freeze();
+  wired.to_second->freeze();
+  EXPECT_THAT(end_of(*wired.first).reason, HasSubstr("no byte for 3 s"));
+  EXPECT_THAT(end_of(*wired.second).reason, HasSubstr("no byte for 3 s"));
+  wired.first.reset();
+  wired.second.reset();
+  EXPECT_EQ(told.times, 0);
+}
+
 TEST(TcpFailure, AQuietButLivingPeerIsNotDead) {
   Pipeline pipeline(2, {{.dead_after = 1s}, {.dead_after = 1s}});
 
@@ -146,8 +188,8 @@ TEST(TcpFailure, AMessageOfAnotherSizeIsAProtocolError) {
 
   const Completion failed = next(*pipeline.ranks[1]);
   EXPECT_EQ(failed.kind, Kind::kFailed);
-  EXPECT_THAT(failed.reason,
-              HasSubstr(", link 0-1 forward: message 0 has 100 bytes, the receiver expects 50"));
+  EXPECT_THAT(failed.reason, HasSubstr(", link 0-1 forward: message 0 has 100 bytes, the receiver "
+                                       "expects 50 (generation 1.0)"));
   EXPECT_THAT(end_of(*pipeline.ranks[0]).reason, StartsWith("stage 1 at"));
 }
 

@@ -178,5 +178,16 @@ TEST_F(IncomingLinkTest, AMessageComesWholeOrInParts) {
   EXPECT_THAT(reason_, HasSubstr("message 0 came twice"));
 }
 
+// The message before it is not complete, so its slot is still there.
+TEST_F(IncomingLinkTest, APartOfAMessageThatHasComeWholeIsNamed) {
+  open(2);
+  post(kMessage);
+  post(kMessage);
+  write(1, part(0, 0));
+  write(0, whole(1, kMessage));
+  write(1, part(1, 0));
+  EXPECT_THAT(reason_, HasSubstr("message 1, part 0: the message has come whole"));
+}
+
 }  // namespace incoming_link_test
 }  // namespace weir::transport::test

@@ -41,6 +41,14 @@ TEST(Probe, FindsWhatALimitedLinkCarries) {
   EXPECT_GT(rate->rtt_seconds, 0);
 }
 
+TEST(Probe, OfOneByteTellsTheRoundTripOnly) {
+  const auto peer = make_transport(of_job()), rank = make_transport(of_job());
+  const auto rate = rank->probe(address(0, peer->data_port()), 1, soon(), {});
+  ASSERT_TRUE(rate) << rate.error().message;
+  EXPECT_EQ(rate->bytes_per_second, 0);
+  EXPECT_GT(rate->rtt_seconds, 0);
+}
+
 TEST(Probe, TakesNoLongerOnASlowLinkAndStillFindsItsRate) {
   const auto peer = make_transport(of_job());
   const auto slow = limited_to(4e6);  // 1 s for all; timed for half a second

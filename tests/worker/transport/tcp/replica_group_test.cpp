@@ -183,6 +183,63 @@ TEST(ReplicaGroup, SumsTheSameBitsWhoeverPacks) {
   }
 }
 
+// Multiples of 2^-44 as gradients have them; one other number in a block; any numbers.
+std::vector<double> any_sums(std::size_t count, Random& random) {
+  constexpr double kOdd[] = {-0.0,    1e300,    -1e300,    5e-324, 0x1p11,
+                             0x1p-45, INFINITY, -INFINITY, NAN};
+  const auto gradient = [&] { return std::nearbyint(0x1p44 * 1e-3 * random.normal()) * 0x1p-44; };
+  const auto other = [&] {
+    if (random.below(2) == 0) return kOdd[random.below(std::size(kOdd))];
+    return std::ldexp(random.normal(), static_cast<int>(random.below(120)) - 80);
+  };
+  std::vector<double> sums(count);
+  for (std::size_t block = 0; block < count; block += tcp::kPackedBlock) {
+    const std::size_t end = std::min(count, block + tcp::kPackedBlock);
+    const std::uint64_t kind = random.below(8);
+    for (std::size_t i = block; i < end; ++i) sums[i] = kind == 0 ? other() : gradient();
+    if (kind == 1) sums[block + random.below(end - block)] = other();
+  }
+  return sums;
+}
+
+TEST(ReplicaGroup, SumsTheSameBitsOfAnyNumbersWhoeverPacks) {
+  using enum tcp::SumEncoding;
+  // Ten million numbers in the long form.
+  const std::uint64_t rounds = std::getenv("WEIR_FULL") != nullptr ? 12 : 1;
+  for (const int count : {2, 3, 4}) {
+    Replicas raw(count, {kRaw, kRaw, kRaw, kRaw}),
+        packed(count, {kPacked, kPacked, kPacked, kPacked}),
+        mixed(count, {kRaw, kPacked, kRaw, kPacked});
+    Random random(static_cast<std::uint64_t>(count) + 10);
+    for (std::uint64_t step = 0; step < rounds; ++step) {
+      std::vector<std::vector<double>> sums;
+      for (int r = 0; r < count; ++r) sums.push_back(any_sums(100'003, random));
+      std::vector<float> expected;
+      for (Replicas* replicas : {&raw, &packed, &mixed}) {
+        std::vector<Part> parts(static_cast<std::size_t>(count), Part(0, 0));
+        for (int r = 0; r < count; ++r) {
+          Part& part = parts[static_cast<std::size_t>(r)];
+          part.in = sums[static_cast<std::size_t>(r)];
+          part.out.resize(part.in.size());
+          auto operation = part.operation(step, all(count));
+          operation.exact_sums = true;
+          (*replicas)[r].all_reduce(std::move(operation));
+        }
+        for (int r = 0; r < count; ++r) {
+          expect_done((*replicas)[r]);
+          const std::vector<float>& out = parts[static_cast<std::size_t>(r)].out;
+          if (expected.empty()) expected = out;
+          EXPECT_EQ(std::memcmp(out.data(), expected.data(), expected.size() * sizeof(float)), 0)
+              << count << " replicas, step " << step << ", replica " << r;
+        }
+      }
+    }
+    EXPECT_GT(packed[0].counters().packed_bytes, 0);
+    EXPECT_GT(mixed[1].counters().packed_bytes, 0);
+    EXPECT_EQ(mixed[0].counters().packed_bytes, 0);
+  }
+}
+
 TEST(ReplicaGroup, LetsAMemberRunAheadByAnyNumberOfOperations) {
   constexpr int kOperations = 50;
   Replicas replicas(3);

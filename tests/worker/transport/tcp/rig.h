@@ -5,6 +5,9 @@
 #include <cstring>
 #include <future>
 #include <memory>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -51,6 +54,32 @@ inline std::unique_ptr<TcpTransport> make_transport(TcpOptions options = {}) {
   EXPECT_TRUE(transport) << (transport ? "" : transport.error().message);
   return *std::move(transport);
 }
+
+// A port that answers nobody, as one behind a broken network: its queue of connections is full.
+class SilentPort {
+ public:
+  SilentPort() {
+    sockaddr_in any{
+        .sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
+    EXPECT_EQ(::bind(listener_, reinterpret_cast<sockaddr*>(&any), sizeof any), 0);
+    EXPECT_EQ(::listen(listener_, 0), 0);
+    socklen_t size = sizeof any;
+    EXPECT_EQ(::getsockname(listener_, reinterpret_cast<sockaddr*>(&any), &size), 0);
+    port_ = ntohs(any.sin_port);
+    EXPECT_EQ(::connect(waits_, reinterpret_cast<sockaddr*>(&any), sizeof any), 0);
+  }
+  ~SilentPort() {
+    ::close(waits_);
+    ::close(listener_);
+  }
+  SilentPort(const SilentPort&) = delete;
+  SilentPort& operator=(const SilentPort&) = delete;
+  int port() const { return port_; }
+
+ private:
+  int listener_ = ::socket(AF_INET, SOCK_STREAM, 0), waits_ = ::socket(AF_INET, SOCK_STREAM, 0);
+  int port_ = 0;
+};
 
 inline PeerAddress address(int stage, int port) {
   return {.stage = stage,

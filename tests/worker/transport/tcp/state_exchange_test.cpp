@@ -80,6 +80,19 @@ TEST(StateExchange, WaitsForAPeerThatIsNotThereYet) {
   EXPECT_TRUE(got == held);
 }
 
+TEST(StateExchange, TellsOfAPeerWhosePortDoesNotAnswer) {
+  std::stop_source told;
+  const auto rank = make_transport(
+      {.dead_after = 1s, .on_silent = [&](const PeerAddress&) { told.request_stop(); }});
+  Layers layers({0}, false);
+  const SilentPort port;
+  const auto came =
+      rank->state().fetch(key_of(), {{.from = address(0, port.port()), .layers = layers.memory}},
+                          soon(), told.get_token());
+  ASSERT_FALSE(came);
+  EXPECT_EQ(came.error().code, Code::kCancelled);
+}
+
 TEST(StateExchange, TellsWhatThePeerDoesNotHold) {
   const auto a = make_transport(), b = make_transport();
   Layers held({0, 1}, true), got({1, 2}, false);

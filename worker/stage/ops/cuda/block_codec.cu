@@ -76,12 +76,12 @@ __global__ void decode_kernel(CodecShape shape, std::size_t blocks, const unsign
 
 // One block of threads.
 template <class T>
-__global__ void error_kernel(CodecShape shape, std::size_t blocks, const T* numbers,
-                             const unsigned char* encoded, double* sums) {
+__global__ void error_kernel(CodecShape shape, std::size_t blocks, std::size_t first,
+                             const T* numbers, const unsigned char* encoded, double* sums) {
   static __shared__ double shared[kSumThreads];
   const unsigned lane = threadIdx.x % kCodecBlock;
   double own[4] = {0, 0, 0, 0};
-  for (std::size_t b = threadIdx.x / kCodecBlock * kCodecSampling; b < blocks;
+  for (std::size_t b = first + threadIdx.x / kCodecBlock * kCodecSampling; b < blocks;
        b += kSumThreads / kCodecBlock * kCodecSampling) {
     const CodecBlock place = codec_block(shape, b);
     if (lane >= place.count) continue;
@@ -146,8 +146,8 @@ void run_on_cuda(const SampleCodecError& op, CudaQueue& queue) {
   if (op.shape.bits == 16 || blocks == 0) return;
   with_element(queue, [&](auto element) {
     using T = decltype(element);
-    start({queue.stream, 1, kSumThreads}, error_kernel<T>, op.shape, blocks, as<T>(op.numbers),
-          op.encoded, op.sums);
+    start({queue.stream, 1, kSumThreads}, error_kernel<T>, op.shape, blocks,
+          static_cast<std::size_t>(op.first), as<T>(op.numbers), op.encoded, op.sums);
   });
 }
 
