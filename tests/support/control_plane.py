@@ -13,7 +13,6 @@ import pathlib
 import secrets
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -24,6 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "cluster"))
 import lab  # noqa: E402
 from lab import Failure  # noqa: E402
+from ports import free_port  # noqa: E402
 
 START_LIMIT = 90   # seconds; the API server needs 5 on an idle machine
 
@@ -32,12 +32,6 @@ class ApiError(Exception):
     def __init__(self, code, status):
         super().__init__(f"{code} {status.get('reason', '')}: {status.get('message', '')[:300]}")
         self.code, self.reason, self.status = code, status.get("reason", ""), status
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Api:

@@ -6,12 +6,14 @@ import json
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/support"))
+from ports import free_port   # noqa: E402
+
 PATIENCE = 120.0   # seconds on a machine full of other work
 BUILD = pathlib.Path(os.environ.get("WEIR_BUILD") or ROOT / "build/ci/worker/app")   # a folder with weir-worker and libweir-worker.so
 TEXT = ROOT / "LICENSE"
@@ -26,20 +28,15 @@ def environment():
 
 
 def until(condition, what, limit=PATIENCE):
+    """what: words for the error, or what tells them then."""
     end = time.monotonic() + limit
     while True:
         found = condition()
         if found:
             return found
         if time.monotonic() > end:
-            raise AssertionError(f"not within {limit} s: {what}")
+            raise AssertionError(f"not within {limit} s: {what() if callable(what) else what}")
         time.sleep(0.02)
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 def lines_of(path):
@@ -83,10 +80,10 @@ class Process:
             if self.process.poll() not in (None, 0):
                 raise AssertionError(f"ended with {self.process.returncode}: {self.errors()[-2000:]}")
             return condition(self.steps())
-        until(done, f"{wanted}; {self.errors()[-1500:]}")
+        until(done, lambda: f"{wanted}; {self.errors()[-1500:]}")
 
     def says(self, text):
-        until(lambda: text in self.errors(), f"{text!r} in {self.errors()[-1500:]}")
+        until(lambda: text in self.errors(), lambda: f"{text!r} in {self.errors()[-1500:]}")
 
     def end(self, number=signal.SIGKILL):
         if self.process.poll() is None:
@@ -130,9 +127,13 @@ class Workers(contextlib.AbstractContextManager):
             one.process.wait()
 
     def wait(self):
-        codes = [one.wait() for one in self.all]
-        if any(codes):
-            raise AssertionError(f"exit codes {codes}: " + "\n".join(one.errors()[-1500:] for one, code in zip(self.all, codes) if code))
+        """Until all have ended. Fails at once with the words of the first that fails: the others may wait for it."""
+        def ended():
+            codes = [one.process.poll() for one in self.all]
+            if any(codes):
+                raise AssertionError(f"exit codes {codes}: " + "\n".join(one.errors()[-1500:] for one, code in zip(self.all, codes) if code))
+            return None not in codes
+        until(ended, lambda: f"the end of all workers: {self.all[0].errors()[-2000:]}", PATIENCE * len(self.all))
 
     def losses(self):
         return self.all[-1].losses()
