@@ -17,14 +17,18 @@ constexpr double kUsualOff = 0.1;        // by as much profile, probe and baseli
 constexpr double kDevices = 0.01;        // devices of one kind differ
 constexpr int kNeighbours = 4;           // links that a rank reports
 
-std::string profile(int layers, double forward, double backward) {
+// forward, backward: seconds of a stage.
+std::string profile(int stages, int layers_of_stage, double forward, double backward) {
   std::string nodes;
+  const int layers = stages * layers_of_stage;
   for (int i = 0; i < layers; ++i) {
     nodes += std::string(i == 0 ? "" : ",") + R"({"id":"l)" + std::to_string(i) +
-             R"(","parameterBytes":)" + std::to_string(static_cast<int>(kParameterBytes)) +
+             R"(","parameterBytes":)" +
+             std::to_string(static_cast<int>(kParameterBytes / layers_of_stage)) +
              R"(,"outputBytesPerSample":)" + std::to_string(static_cast<int>(kOutputBytes)) +
-             R"(,"times":{"A":[{"samples":4,"forward":)" + std::to_string(forward) +
-             R"(,"backward":)" + std::to_string(backward) + "}]}}";
+             R"(,"times":{"A":[{"samples":4,"forward":)" +
+             std::to_string(forward / layers_of_stage) + R"(,"backward":)" +
+             std::to_string(backward / layers_of_stage) + "}]}}";
   }
   return R"({"apiVersion":"weir.dev/profile/v1","model":"m","digest":"sha256:0","nodes":[)" +
          nodes + "]}";
@@ -45,6 +49,8 @@ ExplainedJob::ExplainedJob(std::uint64_t seed, int least_stages, int least_repli
   };
   const int stages = draw(least_stages, 8), replicas = draw(least_replicas, 4);
   const int k = draw(1, 2), micro_batches = std::max(stages, draw(8, 24));
+  constexpr int kMostLayers = 4;
+  shape_.layers = 1 + static_cast<int>(Random(mix_seed(seed, "layers")).below(kMostLayers));
   start(stages, replicas, micro_batches, k);
   shape_.jitter = 0.01 * draw(1, 5);
   const bool too_fast = !usual_links_slow && random.below(4) == 0;  // to be timed
@@ -85,8 +91,8 @@ void ExplainedJob::start(int stages, int replicas, int micro_batches, int k) {
     world_.kubelets_run();
     world_.settle();
     world_.workers_register();
-    world_.members->body.model = {"m", stages, "sha256:0"};
-    world_.members->body.profile_json = profile(stages, kForward, kBackward);
+    world_.members->body.model = {"m", stages * shape_.layers, "sha256:0"};
+    world_.members->body.profile_json = profile(stages, shape_.layers, kForward, kBackward);
     world_.settle();
     world_.coordinator_applies();
     world_.settle();
@@ -94,6 +100,10 @@ void ExplainedJob::start(int stages, int replicas, int micro_batches, int k) {
   WEIR_CHECK(world_.plan() != nullptr, "the job trains");
   plan_ = *world_.plan();
   WEIR_CHECK(plan_.stage_count() == stages && plan_.replica_count() == replicas, "as ordered");
+  WEIR_CHECK(std::ranges::all_of(
+                 plan_.stages,
+                 [&](const auto& stage) { return stage.last - stage.first + 1 == shape_.layers; }),
+             "equal stages");
   world_.steps(1, 1);
 }
 

@@ -235,7 +235,7 @@ void StepWorld::run_op(int replica, int stage, const Next& next) {
   book(rank, forward ? StepPart::kForward : StepPart::kBackward, span.begin + data, span.end);
   rank.ops[static_cast<std::size_t>(kind)] += rank.rate * (span.end - span.begin);
   rank.free = span.end;
-  if (!forward) rank.last_backward = span.end;
+  if (!forward) rank.last_backward = span;
   if (next.in != nullptr) next.in->consumed = span.end;
   if (next.out != nullptr) next.out->handed = span.end;
 }
@@ -296,6 +296,27 @@ void StepWorld::tell_sent(int replica, int stage) {
   }
 }
 
+// Layers set out one after the other, the last one first, each when all replicas have its
+// gradients.
+double StepWorld::end_of_sums(int stage) const {
+  double slowest = 1;
+  for (int r = 0; r < replicas_; ++r) {
+    slowest = std::max(slowest, factor(FaultKind::kSums, r, stage));
+  }
+  const double whole = replicas_ > 1 ? shape_.sums[static_cast<std::size_t>(stage)] : 0;
+  const double noise = std::exp(shape_.jitter * chance("sums", 0, stage).normal());
+  double end = 0;
+  for (int layer = shape_.layers - 1; layer >= 0; --layer) {
+    for (int r = 0; r < replicas_; ++r) {
+      const Span& backward = at(r, stage).last_backward;
+      const double missing = (backward.end - backward.begin) * layer / shape_.layers;
+      end = std::max(end, backward.end - missing);
+    }
+    end += whole * slowest * noise / shape_.layers;
+  }
+  return end;
+}
+
 // Sums, the notes of the later stages, the verdict of the first one, the optimizer.
 void StepWorld::update(int replica, const std::vector<double>& sums_end) {
   double note = 0;
@@ -354,16 +375,7 @@ std::vector<protocol::StageStatus> StepWorld::step() {
   }
   for (int r = 0; r < replicas_; ++r) run_ops(r);
   std::vector<double> sums_end;
-  for (int s = 0; s < stages_; ++s) {
-    double begin = 0, slowest = 1;
-    for (int r = 0; r < replicas_; ++r) {
-      begin = std::max(begin, at(r, s).last_backward);
-      slowest = std::max(slowest, factor(FaultKind::kSums, r, s));
-    }
-    const double seconds = replicas_ > 1 ? shape_.sums[static_cast<std::size_t>(s)] : 0;
-    sums_end.push_back(begin +
-                       seconds * slowest * std::exp(shape_.jitter * chance("sums", 0, s).normal()));
-  }
+  for (int s = 0; s < stages_; ++s) sums_end.push_back(end_of_sums(s));
   for (int r = 0; r < replicas_; ++r) update(r, sums_end);
   for (Rank& rank : ranks_) tell_pauses(rank);
   ++step_;

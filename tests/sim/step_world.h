@@ -26,6 +26,7 @@ struct StepShape {
   std::array<std::vector<double>, 2> links;  // forward, backward
   double latency = 1e-4;
   std::vector<double> sums;  // by stage; of all its replicas
+  int layers = 1;  // of a stage, equal; the sum of each begins when its gradients are there
   double optimizer = 0.005;
   double save = 0.02;  // copying the state, in the middle between two steps that save_every divides
   int save_every = 10;
@@ -61,6 +62,9 @@ class StepWorld {
   double time() const { return at(0, 0).free; }
 
  private:
+  struct Span {
+    double begin = 0, end = 0;
+  };
   struct Rank {
     double free = 0;              // end of what it did last
     double begun = 0;             // of its ops of the step under way
@@ -71,7 +75,7 @@ class StepWorld {
     std::array<double, 2> ops{};  // seconds of forwards, of backwards
     std::array<int, 2> done{};    // forwards, backwards
     std::array<std::vector<double>, 2> op_seconds;
-    double last_backward = 0;
+    Span last_backward;
     std::vector<protocol::Sent> sent;
   };
   struct Message {
@@ -83,9 +87,6 @@ class StepWorld {
     std::vector<Message> messages;
     std::size_t slots = 0, sent = 0;
     double free = 0;
-  };
-  struct Span {
-    double begin = 0, end = 0;
   };
   // The op that a rank runs next, as far as that is known: all that begins earlier has begun.
   struct Next {
@@ -113,6 +114,7 @@ class StepWorld {
   // Ranks tell a copy with the step before, and the interruption with the next one.
   bool save_due() const { return step_ % shape_.save_every == shape_.save_every / 2; }
   void save();
+  double end_of_sums(int stage) const;
   void begin(int replica);
   void run_ops(int replica);
   std::optional<Next> ready(int replica, int stage, bool forward);

@@ -135,6 +135,21 @@ TEST(StepWorld, BooksAllTimeOfEachRank) {
   EXPECT_EQ(saved, 4 * 8);
 }
 
+TEST(StepWorld, SumsOfLayersSetOutWithinTheLastBackward) {
+  const schedule::Plan plan = plan_of(1, 2, 4, 1);
+  StepShape shape = shape_of(plan);
+  const auto step = [&](int layers, double sum) {
+    shape.layers = layers;
+    shape.sums = {sum};
+    StepWorld world(plan, shape, 1);
+    return step_of(world);
+  };
+  const double without = step(1, 0);
+  EXPECT_NEAR(step(1, 0.02) - without, 0.02, 1e-9);
+  EXPECT_NEAR(step(4, 0.02) - without, 0.005, 1e-9) << "the sum of the first layer";
+  EXPECT_NEAR(step(4, 0.08) - without, 0.05, 1e-9) << "begins with the last quarter of 0.04 s";
+}
+
 TEST(StepWorld, MeetsTheSameChanceWithAndWithoutAFault) {
   const schedule::Plan plan = plan_of(3, 1, 8, 1);
   StepShape shape = shape_of(plan);

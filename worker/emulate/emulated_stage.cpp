@@ -21,7 +21,7 @@ using std::chrono::nanoseconds;
 
 constexpr std::size_t kMostSamples = 1 << 16;  // of lateness; beyond this the older half is dropped
 
-void sleep_until(SteadyTime deadline) {
+void sleep(SteadyTime deadline) {
   const auto since_epoch =
       std::chrono::duration_cast<nanoseconds>(deadline.time_since_epoch()).count();
   constexpr std::int64_t kSecond = 1'000'000'000;
@@ -52,6 +52,7 @@ class EmulatedStage final : public StageAround {
   // Micro-batches of a step have equal sizes, so the size is that of the last forward.
   Result<device::Buffer> backward(int micro_batch, const device::Buffer& output_gradient) override {
     const SteadyTime start = clock_.now();
+    summing_ = {start, &times_.backward_until};
     auto result = StageAround::backward(micro_batch, output_gradient);
     wait_until(start + slowed(times_.backward(samples_), start));
     return result;
@@ -66,6 +67,7 @@ class EmulatedStage final : public StageAround {
   }
   Status backward_weights(int micro_batch) override {
     const SteadyTime start = clock_.now();
+    summing_ = {start, &times_.weights_until};
     auto result = StageAround::backward_weights(micro_batch);
     if (times_.backward_weights) {
       wait_until(start + slowed(times_.backward_weights(samples_), start));
@@ -77,6 +79,17 @@ class EmulatedStage final : public StageAround {
     auto result = StageAround::evaluate(input, tokens);
     wait_until(start + slowed(times_.forward(tokens.samples), start));
     return result;
+  }
+  void on_layer_summed(std::function<void(std::size_t)> hook) override {
+    StageAround::on_layer_summed([this, hook = std::move(hook)](std::size_t layer) {
+      const auto& [start, until] = summing_;
+      if (*until) {
+        const SteadyTime deadline = start + slowed((*until)(layer, samples_), start);
+        // The op ends with the gradients of its first layer.
+        layer == 0 ? wait_until(deadline) : static_cast<void>(sleep_until(deadline));
+      }
+      hook(layer);
+    });
   }
   void begin_step(std::int64_t step, int step_samples) override {
     if (++steps_ == 1) first_begin_ = clock_.now();
@@ -94,17 +107,24 @@ class EmulatedStage final : public StageAround {
     return from_seconds(times_.slowness(steps_, start - first_begin_) * to_seconds(time));
   }
 
-  void wait_until(SteadyTime deadline) {
-    if (clock_.now() >= deadline) {
-      ++lateness_->overruns;
-      return;
-    }
+  // False: it is over.
+  bool sleep_until(SteadyTime deadline) {
+    if (clock_.now() >= deadline) return false;
     const SteadyTime wanted = deadline - usual_.early();
     if (clock_.now() < wanted) {
-      sleep_until(wanted);
+      sleep(wanted);
       usual_.add(clock_.now() - wanted);
     }
     while (clock_.now() < deadline) {  // less than UsualLateness::kMost
+    }
+    return true;
+  }
+
+  void wait_until(SteadyTime deadline) {
+    if (std::exchange(newest_, deadline) == deadline) return;
+    if (!sleep_until(deadline)) {
+      ++lateness_->overruns;
+      return;
     }
     auto& kept = lateness_->samples;
     if (kept.size() >= kMostSamples) {
@@ -120,6 +140,12 @@ class EmulatedStage final : public StageAround {
   int samples_ = 1;
   std::int64_t steps_ = 0;  // number of steps that have begun
   SteadyTime first_begin_{};
+  SteadyTime newest_{};  // deadline
+  // The op under way that completes sums of layers.
+  struct Summing {
+    SteadyTime start{};
+    const std::function<nanoseconds(std::size_t, int)>* until = nullptr;
+  } summing_;
 };
 
 }  // namespace

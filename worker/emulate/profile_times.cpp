@@ -142,6 +142,20 @@ StageTimes ProfileTimes::stage(int first_layer, int last_layer) const {
   times.backward_weights = [sum](int samples) {
     return sum(&LayerTiming::backward_weights, samples);
   };
+  const auto until = [profile = *this, first_layer, last_layer](nanoseconds LayerTiming::* part,
+                                                                std::size_t layer, int samples) {
+    nanoseconds total{0};
+    for (int i = last_layer; i >= first_layer + static_cast<int>(layer); --i) {
+      total += profile.layer(i, samples).*part;
+    }
+    return total;
+  };
+  times.backward_until = [until](std::size_t layer, int samples) {
+    return until(&LayerTiming::backward, layer, samples);
+  };
+  times.weights_until = [until](std::size_t layer, int samples) {
+    return until(&LayerTiming::backward_weights, layer, samples);
+  };
   times.update = sum(&LayerTiming::update, 1);
   return times;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -15,6 +16,11 @@ struct StageTimes {
   std::function<std::chrono::nanoseconds(int samples)> forward, backward;
   // The parts of a split backward. Empty: the first part takes all of `backward`, the second none.
   std::function<std::chrono::nanoseconds(int samples)> backward_input = {}, backward_weights = {};
+  // From the beginning of a backward, or of its weights if it is split, until the gradients of a
+  // layer are there (0 = the first one, which is the last to come): its sum over replicas sets out
+  // then. Empty: when they are.
+  std::function<std::chrono::nanoseconds(std::size_t layer, int samples)> backward_until = {},
+                                                                          weights_until = {};
   std::chrono::nanoseconds update{0};
   // Factor by which an op that begins now takes longer: in the n-th step of this stage (from 1),
   // `since_start` after its first step began. Empty: always 1.

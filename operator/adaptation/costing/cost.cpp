@@ -70,10 +70,11 @@ bool nowhere_faster(const schedule::PipelineModel& a, const schedule::PipelineMo
 // replicas, end later than the backwards of the stages before, which hide the sums of whole ones.
 double later_sums(const schedule::Timeline& timeline, const LinkView& view) {
   double split = 0, whole = 0, before = 0;
-  for (std::size_t s = 0; s < view.sums.size() && s < view.stages.size(); ++s) {
-    const double sum = to_seconds(view.sums[s]);
-    split = std::max(split, to_seconds(schedule::end_of(timeline, s) - timeline.step) + sum);
-    whole = std::max(whole, sum - before);
+  const SumsLeft& sums = view.sums;
+  for (std::size_t s = 0; s < sums.after_weights.size() && s < view.stages.size(); ++s) {
+    split = std::max(
+        split, to_seconds(schedule::end_of(timeline, s) - timeline.step + sums.after_weights[s]));
+    whole = std::max(whole, to_seconds(sums.after_backward[s]) - before);
     before += to_seconds(view.stages[s].backward);
   }
   return std::max(0.0, split - whole);
@@ -171,7 +172,7 @@ LinkView view_links(const Input& input) {
       }
     }
   }
-  if (input.current.split && !view.sums.empty()) take_off_later_sums(input, view);
+  if (input.current.split && !view.sums.after_weights.empty()) take_off_later_sums(input, view);
   return view;
 }
 

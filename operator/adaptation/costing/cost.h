@@ -28,7 +28,7 @@ struct LinkView {
   std::vector<schedule::StageTime> stages;
   int micro_batch_size = 1;
   double sync_seconds = 0;  // without what split backwards of the plan in force add
-  std::vector<std::chrono::nanoseconds> sums;
+  SumsLeft sums;
   bool apart = false;
 };
 

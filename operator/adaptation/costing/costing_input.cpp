@@ -251,9 +251,7 @@ Input costing_input(const facts::Facts& facts, const planner::Model& model) {
       input.cap_max[s] = std::min(input.cap_max[s], limit.in_flight_cap);
   }
   limit_rooms(facts, input.rooms);
-  for (const double sum : modelled_sums(*facts.plan, model, sum_links(facts, cluster))) {
-    input.sums.push_back(from_seconds(sum));
-  }
+  input.sums = modelled_sums(*facts.plan, model, sum_links(facts, cluster), input.stages);
   input.rates = facts.estimates.rates;
   fill_untimed_links(facts, cluster, input.rates);
   renew_quick_links(facts, model, input);

@@ -2,7 +2,9 @@
 #include "operator/adaptation/costing/exposed_sync.h"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -19,6 +21,33 @@ constexpr std::size_t kNeighbours = 4;  // links that a rank reports (worker/eng
 
 bool is_modelled(const schedule::Plan& plan) {
   return plan.replica_count() > 1 && !schedule::averages(plan) && plan.ranks.size() <= kMostRanks;
+}
+
+using Part = std::chrono::nanoseconds planner::LayerTime::*;
+
+// own, whole_sum: seconds that all layers of the stage take, for their gradients and for their sum.
+double left_of_sum(const schedule::Plan& plan, const planner::Model& model, std::size_t stage,
+                   double whole_sum, Part part, double own) {
+  const auto [first, last] = plan.stages[stage];
+  const std::span layers =
+      std::span(model.layers)
+          .subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(last - first + 1));
+  const auto time_of = [&](const planner::Layer& layer) {
+    return to_seconds(planner::layer_time(model, layer, "", plan.schedule.micro_batch_size).*part);
+  };
+  double bytes = 0, seconds = 0;
+  for (const planner::Layer& layer : layers) {
+    bytes += static_cast<double>(layer.parameter_bytes);
+    seconds += time_of(layer);
+  }
+  double left = 0, up_to = 0, before = 0;
+  for (const planner::Layer& layer : layers) {
+    up_to += static_cast<double>(layer.parameter_bytes);
+    const double hidden = seconds > 0 ? own * before / seconds : 0;
+    if (bytes > 0) left = std::max(left, whole_sum * up_to / bytes - hidden);
+    before += time_of(layer);
+  }
+  return left;
 }
 
 double parameter_bytes(const schedule::LayerRange& range, const planner::Model& model) {
@@ -61,8 +90,8 @@ SumLinks sum_links(const facts::Facts& facts, planner::Cluster cluster) {
   return sums;
 }
 
-std::vector<double> modelled_sums(const schedule::Plan& plan, const planner::Model& model,
-                                  const SumLinks& links) {
+SumsLeft modelled_sums(const schedule::Plan& plan, const planner::Model& model,
+                       const SumLinks& links, const std::vector<schedule::StageTime>& stages) {
   if (!is_modelled(plan)) return {};
   const auto count = static_cast<std::size_t>(plan.replica_count());
   std::map<int, std::vector<std::string>> nodes;  // by stage
@@ -72,13 +101,20 @@ std::vector<double> modelled_sums(const schedule::Plan& plan, const planner::Mod
     own[static_cast<std::size_t>(rank.replica)] = rank.node;
   }
   const auto replicas = static_cast<double>(count);
-  std::vector<double> sums;
+  SumsLeft sums;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const double rate = slowest_rate(nodes[static_cast<int>(s)], links);
     const double part = rate < kPackedBelow ? links.packed_part : 1;
     const double bytes = (part * kContributions + kResults) * (replicas - 1) / replicas *
                          parameter_bytes(plan.stages[s], model);
-    sums.push_back(rate > 0 ? bytes / rate : 0);
+    const double whole = rate > 0 ? bytes / rate : 0;
+    const schedule::StageTime times = s < stages.size() ? stages[s] : schedule::StageTime{};
+    const auto left = [&](Part time, std::chrono::nanoseconds own) {
+      return from_seconds(left_of_sum(plan, model, s, whole, time, to_seconds(own)));
+    };
+    sums.after_backward.push_back(left(&planner::LayerTime::backward, times.backward));
+    sums.after_weights.push_back(
+        left(&planner::LayerTime::backward_weights, times.backward_weights));
   }
   return sums;
 }
@@ -86,10 +122,10 @@ std::vector<double> modelled_sums(const schedule::Plan& plan, const planner::Mod
 double modelled_exposed_sync(const schedule::Plan& plan, const planner::Model& model,
                              const SumLinks& links,
                              const std::vector<schedule::StageTime>& stages) {
-  const std::vector<double> sums = modelled_sums(plan, model, links);
   double longest = 0, before = 0;
-  for (std::size_t s = 0; s < sums.size(); ++s) {
-    longest = std::max(longest, sums[s] - before);
+  const SumsLeft sums = modelled_sums(plan, model, links, stages);
+  for (std::size_t s = 0; s < sums.after_backward.size(); ++s) {
+    longest = std::max(longest, to_seconds(sums.after_backward[s]) - before);
     if (s < stages.size()) before += to_seconds(stages[s].backward);
   }
   return longest;

@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include "operator/adaptation/costing/input.h"
 #include "operator/facts/facts.h"
 #include "operator/planner/model/cluster.h"
 #include "operator/planner/model/model.h"
@@ -26,20 +27,23 @@ struct SumLinks {
 // look better than measured links.
 SumLinks sum_links(const facts::Facts& facts, planner::Cluster cluster);
 
-// Seconds of each stage's sum over replicas according to the links,
+// What is left of each stage's sum when its last gradients are complete, according to the links. A
+// whole sum takes
 //   (2 q + 1) (P-1)/P parameter bytes / slowest link among the replicas:
 // contributions are doubles, of which a link slower than kPackedBelow carries the part q, results
 // are floats, and a replica keeps its own segment (worker/transport/README.md "Sums in fewer
-// bytes").
+// bytes"). A layer sets out as soon as its gradients are there, the last one first, so
+//   left = max over layers l of  seconds of the stage's layers up to l
+//                                - backward of its layers before l
 // Empty for one replica, for more than 64 ranks, and if replicas average in groups (worker/groups
-// handles slow nodes then).
-std::vector<double> modelled_sums(const schedule::Plan& plan, const planner::Model& model,
-                                  const SumLinks& links);
+// handles slow nodes then). stages: as for modelled_exposed_sync.
+SumsLeft modelled_sums(const schedule::Plan& plan, const planner::Model& model,
+                       const SumLinks& links, const std::vector<schedule::StageTime>& stages);
 
 // Seconds of exposed sync according to the links. Stage s ends its last backward earlier than stage
 // 0 by the backwards of the stages before it, which hide that much of its sum:
-//   max over s of  the stage's sum - sum of b before s
-// at least 0, and 0 without sums. stages: f, b of one micro-batch with a whole backward.
+//   max over s of  what is left of its sum - sum of b before s
+// at least 0, and 0 without sums. stages: f, b of one micro-batch, b of a whole backward.
 double modelled_exposed_sync(const schedule::Plan& plan, const planner::Model& model,
                              const SumLinks& links, const std::vector<schedule::StageTime>& stages);
 

@@ -45,6 +45,12 @@ struct Size {
   std::vector<Room> rooms;                   // by stage; empty = unknown
 };
 
+// By stage, how long its sum over replicas goes on after the gradients of its last micro-batch are
+// complete: with a whole backward, and with the weights of a split one. Empty = no sums.
+struct SumsLeft {
+  std::vector<std::chrono::nanoseconds> after_backward, after_weights;
+};
+
 struct Input {
   schedule::Schedule current;
   int micro_batches = 1;                    // smallest M of all replicas
@@ -59,8 +65,7 @@ struct Input {
   CodecSeconds codec_seconds;  // `stages` and `replicas` have those of the plan in force
   std::vector<int> cap_max;    // limit by memory for each stage; empty = no limit
   std::vector<Room> rooms;     // by stage; empty = unknown
-  // Each stage's sum over replicas takes this long; empty = no sums.
-  std::vector<std::chrono::nanoseconds> sums;
+  SumsLeft sums;
   estimator::RateVectors rates;
   int used_scrapes = 16;                          // size of V, the newest ones of `rates`
   std::int64_t step = 0;                          // completed steps

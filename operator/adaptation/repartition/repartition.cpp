@@ -203,10 +203,7 @@ costing::Input input_for(const facts::Facts& facts, const costing::Costing& cost
       current.sync_seconds,
       costing::modelled_exposed_sync(*facts.plan, model, sampled, current.stages),
       costing::modelled_exposed_sync(plan, model, sampled, input.stages));
-  input.sums.clear();
-  for (const double sum : costing::modelled_sums(plan, model, sampled)) {
-    input.sums.push_back(from_seconds(sum));
-  }
+  input.sums = costing::modelled_sums(plan, model, sampled, input.stages);
   input.cap_max.clear();
   input.rooms.clear();
   input.other_sizes.clear();

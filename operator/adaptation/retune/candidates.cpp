@@ -292,7 +292,7 @@ void add_splits(std::vector<Candidate>& candidates, const Input& input, const St
     for (std::vector<int>& held : choices) {
       Candidate split{.size = candidates[i].size};
       split.schedule = schedule::with_split(plan, std::move(held), input.settings.dispatch,
-                                            size.micro_batches, model, input.sums);
+                                            size.micro_batches, model, input.sums.after_weights);
       if (!same_order(split.schedule, input.current)) candidates.push_back(std::move(split));
     }
   }

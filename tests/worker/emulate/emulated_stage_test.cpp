@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -85,6 +86,38 @@ TEST_F(Emulated, TakesAllOfTheBackwardForItsFirstPartWhereTheProfileHasNoParts) 
   ASSERT_TRUE(stage->backward_weights(0));
   EXPECT_EQ(static_cast<std::int64_t>(lateness_->samples.size()) + lateness_->overruns, ops)
       << "not emulated";
+}
+
+TEST_F(Emulated, SumsOfLayersSetOutOneByOne) {
+  constexpr std::size_t kLayers = 8;
+  const auto until = [](std::size_t layer, int) { return nanoseconds(5ms) * (kLayers - layer); };
+  StageTimes times{.forward = [](int) { return 1ms; },
+                   .backward = [](int) { return 40ms; },
+                   .backward_input = [](int) { return 1ms; },
+                   .backward_weights = [](int) { return 40ms; },
+                   .backward_until = until,
+                   .weights_until = until};
+  for (const bool split : {false, true}) {
+    const auto stage = emulated_stage(test::stage_of(model_, 0, 7, *device_), times, lateness_);
+    stage->begin_step(0, 2);
+    test::forward(*stage, 0, Buffer(), batch_.tokens());
+    if (split) test::backward_input(*stage, 0, Buffer());
+    const auto ops = static_cast<std::int64_t>(lateness_->samples.size()) + lateness_->overruns;
+    std::vector<std::size_t> order;
+    const auto start = SteadyClock::now();
+    stage->on_layer_summed([&](std::size_t layer) {
+      order.push_back(layer);
+      EXPECT_GE(SteadyClock::now() - start, until(layer, 2)) << layer;
+    });
+    if (split) {
+      ASSERT_TRUE(stage->backward_weights(0));
+    } else {
+      test::backward(*stage, 0, Buffer());
+    }
+    EXPECT_EQ(order, (std::vector<std::size_t>{7, 6, 5, 4, 3, 2, 1, 0}));
+    EXPECT_EQ(static_cast<std::int64_t>(lateness_->samples.size()) + lateness_->overruns, ops + 1)
+        << "one op";
+  }
 }
 
 TEST_F(Emulated, EvaluatesInTheTimeOfAForward) {

@@ -72,6 +72,10 @@ TEST(ProfileTimes, HasThePartsOfASplitBackward) {
   EXPECT_EQ(times.layer(0, 8).backward_weights, 16ms);
   EXPECT_EQ(times.stage(0, 1).backward_input(2), 5ms);
   EXPECT_EQ(times.stage(0, 1).backward_weights(4), 8ms);
+  EXPECT_EQ(times.stage(0, 1).weights_until(0, 4), 8ms);
+  EXPECT_EQ(times.stage(0, 1).weights_until(1, 4), times.layer(1, 4).backward_weights);
+  EXPECT_EQ(times.stage(0, 1).backward_until(0, 4), times.stage(0, 1).backward(4));
+  EXPECT_EQ(times.stage(0, 1).backward_until(1, 4), times.layer(1, 4).backward);
 }
 
 TEST(ProfileTimes, WithoutPartsHasAllInTheFirst) {

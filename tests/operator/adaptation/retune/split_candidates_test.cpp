@@ -187,7 +187,7 @@ TEST(SplitCandidates, AMemoryAlarmLowersWhatAStageHolds) {
 TEST(SplitCandidates, CountSumsOverReplicasThatBeginLater) {
   const Input without = job();
   Input input = without;
-  input.sums = {0ms, 0ms, 0ms, 150ms};
+  input.sums.after_backward = input.sums.after_weights = {0ms, 0ms, 0ms, 150ms};
   const auto step = [](const Input& of, const schedule::Schedule& plan) {
     const costing::LinkView view = view_links(of);
     costing::Coster coster(view, bins_of(view));
