@@ -62,6 +62,8 @@ int drop_from(std::optional<protocol::Segment>& segment) {
   }
   for (protocol::SegmentRank& rank : segment->ranks) {
     clear(rank.save_seconds);
+    clear(rank.queued_seconds);
+    clear(rank.throttled_seconds);
     if (!rank.parts ||
         std::ranges::all_of(rank.parts->seconds, [](double each) { return possible(each); })) {
       continue;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "operator/explain/lack_of_cpu.h"
 #include "operator/explain/slow_links.h"
 #include "worker/base/text.h"
 
@@ -44,13 +45,6 @@ Slowness times(const Slowness& slowness, double factor) {
 std::string key_of(const schedule::Plan& plan, const schedule::RankPlace& rank) {
   const auto& range = plan.stages[static_cast<std::size_t>(rank.stage)];
   return device_key(rank.pod, range.first, range.last);
-}
-
-std::string rank_text(const schedule::Plan& plan, const schedule::RankPlace& rank) {
-  std::string text =
-      "rank " + std::to_string(&rank - plan.ranks.data()) + " (stage " + std::to_string(rank.stage);
-  if (plan.replica_count() > 1) text += " of replica " + std::to_string(rank.replica);
-  return text + ") on " + rank.node;
 }
 
 using Devices = std::map<std::string, Slowness>;  // by pod
@@ -333,12 +327,20 @@ Conditions with_pauses(const Observed& observed) {
   return now;
 }
 
+std::string rank_text(const schedule::Plan& plan, const schedule::RankPlace& rank) {
+  std::string text =
+      "rank " + std::to_string(&rank - plan.ranks.data()) + " (stage " + std::to_string(rank.stage);
+  if (plan.replica_count() > 1) text += " of replica " + std::to_string(rank.replica);
+  return text + ") on " + rank.node;
+}
+
 std::vector<Deviation> deviations_of(const Observed& observed, const DeviceHistory& history) {
   std::vector<Deviation> all = slow_links_of(observed);
   for (const auto& more :
        {slow_devices(observed, history), pauses_and_data(observed), slow_saves(observed)}) {
     all.insert(all.end(), more.begin(), more.end());
   }
+  tell_lack_of_cpu(observed, all);
   return all;
 }
 

@@ -29,13 +29,15 @@ enum class Kind : unsigned char {
   kData,     // a worker loads its data
   kPauses,   // a worker does nothing for a while, between ops
   kSave,     // a worker copies its state for longer than the others
+  kLimit,    // a worker is throttled by its CPU limit
+  kQueue,    // a worker waits for processors that others use
   kOrder,    // no deviation: another order of the same ops would hide more
   kFill,     // no deviation: filling and draining the pipeline
 };
 // Names in status and of metrics, in the order of the enumerators.
-inline constexpr std::array kKindNames{"SlowLink", "SlowPort",    "SlowDevice", "SlowDevices",
-                                       "SlowSums", "Data",        "Pauses",     "SlowSave",
-                                       "Order",    "FillAndDrain"};
+inline constexpr std::array kKindNames{"SlowLink", "SlowPort", "SlowDevice", "SlowDevices",
+                                       "SlowSums", "Data",     "Pauses",     "SlowSave",
+                                       "CpuLimit", "BusyCpu",  "Order",      "FillAndDrain"};
 static_assert(static_cast<std::size_t>(Kind::kFill) + 1 == kKindNames.size());
 constexpr const char* name(Kind kind) {
   return kKindNames[static_cast<std::size_t>(kind)];
@@ -65,7 +67,7 @@ struct Observed {
   std::vector<estimator::LinkEstimate> sum_links = {};  // between replicas
   double step_seconds = 0;
   double save_every = 0, save_seconds = 0;        // as in protocol::Segment
-  std::vector<protocol::SegmentRank> told = {};   // of all replicas, for their saves
+  std::vector<protocol::SegmentRank> told = {};   // of all replicas
   int replica = 0;                                // that tells its ranks, by stage:
   std::vector<protocol::SegmentRank> ranks = {};  // with their parts
 };
@@ -77,6 +79,9 @@ std::map<std::string, Slowness> devices_of(const Observed& observed);
 // they belonged to its forwards.
 costing::Conditions with_pauses(const Observed& observed);
 std::vector<Deviation> deviations_of(const Observed& observed, const DeviceHistory& history);
+
+// A rank in sentences: "rank 3 (stage 1 of replica 1) on node-7".
+std::string rank_text(const schedule::Plan& plan, const schedule::RankPlace& rank);
 
 // The conditions that the steps would have met without it. now: as with_pauses tells.
 costing::Conditions without(costing::Conditions now, const Deviation& deviation);

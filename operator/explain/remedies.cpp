@@ -61,6 +61,14 @@ std::optional<Remedy> without_cause(const Cause& cause) {
       remedy.text = "worker " + cause.place + " copying its state as fast as most";
       remedy.answer = "needs its node";
       return remedy;
+    case Kind::kLimit:
+      remedy.text = "worker " + cause.place + " with a CPU limit that it does not reach, or none";
+      remedy.answer = "needs spec.workerGroups[].resources.limits.cpu";
+      return remedy;
+    case Kind::kQueue:
+      remedy.text = "worker " + cause.place + " with processors of its own";
+      remedy.answer = "needs CPU requests, or a node with free processors";
+      return remedy;
     case Kind::kOrder:
     case Kind::kFill:
       return std::nullopt;

@@ -129,6 +129,8 @@ std::vector<Message> frames() {
                   .backward_seconds = 0.375,
                   .interrupted = true,
                   .parts = parts(),
+                  .queued_seconds = 0.125,
+                  .throttled_seconds = 0.25,
                   .sent = {{.forward = true,
                             .transfers = 10,
                             .timed = 8,
@@ -178,7 +180,9 @@ Segment segment_of(std::uint32_t revision) {
                      .forward_seconds = 0.5,
                      .backward_seconds = 0.75,
                      .parts = parts(),
-                     .save_seconds = 0.5}}};
+                     .save_seconds = 0.5,
+                     .queued_seconds = 0.125,
+                     .throttled_seconds = 0.25}}};
 }
 
 Report report() {

@@ -17,6 +17,7 @@
 #include "worker/app/report.h"
 #include "worker/app/trace_file.h"
 #include "worker/base/clock.h"
+#include "worker/base/cpu_shortage.h"
 #include "worker/checkpoint/folder_lock.h"
 #include "worker/control/agent.h"
 #include "worker/coordinator/coordinator.h"
@@ -100,6 +101,7 @@ struct State {
   std::unique_ptr<LossLog> loss_log;
   std::unique_ptr<TraceFile> trace_file;  // null: none is wanted
   SentSince sent;                         // for STATUS
+  CpuShortageMeter cpu_shortage;
   // The newest validation that the coordinator does not know. Engine thread only.
   std::optional<protocol::Validation> validated;
   std::unique_ptr<transport::TcpTransport> transport;

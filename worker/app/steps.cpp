@@ -115,6 +115,9 @@ void on_step(State& state, const engine::StepRecord& record) {
         device.memory_free_bytes() + device.bytes_in_use() - device.take_recent_peak();
     protocol::StageStatus status = status_of(record, device.bytes_peak(), device.memory_bytes(),
                                              std::max<std::int64_t>(0, free));
+    const CpuShortage shortage = state.cpu_shortage.take(state.clock.now());
+    status.queued_seconds = shortage.queued_seconds;
+    status.throttled_seconds = shortage.throttled_seconds;
     status.sent = state.sent.take(state.engine->links(), record.sent);
     status.skipped_steps = state.engine->statistics().skipped_steps;
     status.validation = std::exchange(state.validated, std::nullopt);

@@ -54,6 +54,10 @@ bool apart(double a, double b, const Shift& least) {
   return high - low >= least.absolute && high >= (1 + least.relative) * low;
 }
 
+double to_microsecond(double seconds) {
+  return std::round(seconds * 1e6) / 1e6;
+}
+
 struct Spread {
   double mean = 0, error = 0;  // standard error of the mean
 };
@@ -220,6 +224,11 @@ std::optional<protocol::Segment> SegmentWindow::segment() const {
     for (auto step = begin; step != steps_.end(); ++step) {
       rank.forward_seconds += step->ops[i].first / segment.steps;
       rank.backward_seconds += step->ops[i].second / segment.steps;
+      rank.queued_seconds += step->shortage[i].queued_seconds / segment.steps;
+      rank.throttled_seconds += step->shortage[i].throttled_seconds / segment.steps;
+    }
+    for (double* seconds : {&rank.queued_seconds, &rank.throttled_seconds}) {
+      *seconds = to_microsecond(*seconds);
     }
     segment.ranks.push_back(rank);
   }
@@ -251,7 +260,7 @@ void SegmentWindow::add_parts(std::size_t first, std::vector<protocol::SegmentRa
   const auto slowest = static_cast<int>(std::ranges::min_element(waits) - waits.begin());
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (ranks[i].replica != slowest) continue;
-    for (double& seconds : means[i].seconds) seconds = std::round(seconds * 1e6) / 1e6;
+    for (double& seconds : means[i].seconds) seconds = to_microsecond(seconds);
     ranks[i].parts = means[i];
   }
 }
@@ -295,6 +304,7 @@ void Segments::take(Kept& kept, const protocol::StageStatus& status) {
     sample.step = status.step;
     sample.links.resize(static_cast<std::size_t>(2 * replicas * boundaries));
     sample.ops.resize(static_cast<std::size_t>(replicas * kept.stages));
+    sample.shortage.resize(sample.ops.size());
     if (sample.ops.size() <= kSegmentParts) sample.parts.resize(sample.ops.size());
     gathered.saves.step = status.step;
     gathered.saves.copies.resize(sample.parts.size());
@@ -306,6 +316,7 @@ void Segments::take(Kept& kept, const protocol::StageStatus& status) {
   const double count = kept.micro_batches[static_cast<std::size_t>(status.replica)];
   const auto rank = static_cast<std::size_t>(status.replica * kept.stages + status.stage);
   sample.ops[rank] = {status.forward_seconds / count, status.backward_seconds / count};
+  sample.shortage[rank] = {status.queued_seconds, status.throttled_seconds};
   if (rank < sample.parts.size()) {
     sample.parts[rank] = status.parts;
     add_copies(gathered.saves, rank, status);

@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "worker/base/cpu_shortage.h"
 #include "worker/coordinator/segment_saves.h"
 #include "worker/protocol/messages.h"
 #include "worker/schedule/plan.h"
@@ -49,6 +50,7 @@ struct StepSample {
   std::vector<Link> links;                     // by replica, boundary and direction, forward first
   std::vector<std::pair<double, double>> ops;  // mean forward and backward by replica and stage
   std::vector<std::optional<protocol::PartSeconds>> parts;  // likewise; none of many ranks
+  std::vector<CpuShortage> shortage;                        // likewise, as ops
 };
 
 // The steps of one plan. Steps before the last change are dropped.

@@ -166,6 +166,11 @@ void fields(auto& io, Is<PartSeconds> auto& parts) {
   }
 }
 
+void shortage(auto& io, auto& of) {
+  if (io.kReads || of.queued_seconds != 0) io("queuedSeconds", of.queued_seconds);
+  if (io.kReads || of.throttled_seconds != 0) io("throttledSeconds", of.throttled_seconds);
+}
+
 void fields(auto& io, Is<SegmentRank> auto& rank) {
   io("replica", rank.replica);
   io.required("stage", rank.stage);
@@ -173,6 +178,7 @@ void fields(auto& io, Is<SegmentRank> auto& rank) {
   io("backwardSeconds", rank.backward_seconds);
   io("parts", rank.parts);
   if (io.kReads || rank.save_seconds != 0) io("saveSeconds", rank.save_seconds);
+  shortage(io, rank);
 }
 
 void fields(auto& io, Is<Segment> auto& segment) {
@@ -389,6 +395,7 @@ void fields(auto& io, Is<StageStatus> auto& status) {
   io("backwardSeconds", status.backward_seconds);
   if (io.kReads || status.interrupted) io("interrupted", status.interrupted);
   io("parts", status.parts);
+  shortage(io, status);
   if (io.kReads || !status.sent.empty()) io("sent", status.sent);
   io("validation", status.validation);
 }

@@ -150,6 +150,7 @@ struct SegmentRank {
   double forward_seconds = 0, backward_seconds = 0;  // of one micro-batch
   std::optional<PartSeconds> parts = {};             // of the replica that waits least for others
   double save_seconds = 0;                           // of copying its state for one save
+  double queued_seconds = 0, throttled_seconds = 0;  // of a step, as in StageStatus
 };
 struct Segment {
   std::uint32_t revision = 0;
@@ -397,6 +398,9 @@ struct StageStatus {  // sent after each step
   bool interrupted = false;
   // Since the end of the step before; nothing from a worker of an older release.
   std::optional<PartSeconds> parts = {};
+  // In which the engine's thread had work and no processor (worker/base/cpu_shortage.h). Short
+  // steps tell them together.
+  double queued_seconds = 0, throttled_seconds = 0;
   std::vector<Sent> sent;
   // The newest validation, if it was not told yet; last stage of replica 0 only.
   std::optional<Validation> validation;

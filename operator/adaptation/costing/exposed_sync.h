@@ -27,13 +27,13 @@ struct SumLinks {
 // look better than measured links.
 SumLinks sum_links(const facts::Facts& facts, planner::Cluster cluster);
 
-// What is left of each stage's sum when its last gradients are complete, according to the links. A
+// The rest of each stage's sum when its last gradients are complete, according to the links. A
 // whole sum takes
 //   (2 q + 1) (P-1)/P parameter bytes / slowest link among the replicas:
 // contributions are doubles, of which a link slower than kPackedBelow carries the part q, results
 // are floats, and a replica keeps its own segment (worker/transport/README.md "Sums in fewer
 // bytes"). A layer sets out as soon as its gradients are there, the last one first, so
-//   left = max over layers l of  seconds of the stage's layers up to l
+//   rest = max over layers l of  seconds of the stage's layers up to l
 //                                - backward of its layers before l
 // Empty for one replica, for more than 64 ranks, and if replicas average in groups (worker/groups
 // handles slow nodes then). stages: as for modelled_exposed_sync.
@@ -42,7 +42,7 @@ SumsLeft modelled_sums(const schedule::Plan& plan, const planner::Model& model,
 
 // Seconds of exposed sync according to the links. Stage s ends its last backward earlier than stage
 // 0 by the backwards of the stages before it, which hide that much of its sum:
-//   max over s of  what is left of its sum - sum of b before s
+//   max over s of  the rest of its sum - sum of b before s
 // at least 0, and 0 without sums. stages: f, b of one micro-batch, b of a whole backward.
 double modelled_exposed_sync(const schedule::Plan& plan, const planner::Model& model,
                              const SumLinks& links, const std::vector<schedule::StageTime>& stages);

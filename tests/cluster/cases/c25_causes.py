@@ -193,7 +193,7 @@ def apply_and_lift(namespace, what, kinds, node, begin, lift):
 def test_a_low_cpu_limit_and_its_end(namespace):
     usual(namespace)
     [pod] = [pod for node, _, pod in lab.stage_pods(namespace, lab.job(namespace, "usual")) if node == LIMITED_NODE]
-    return apply_and_lift(namespace, "CPU limit", {"SlowDevice", "Pauses"}, LIMITED_NODE, lambda: limit_cpu(namespace, pod, LOW_CPU),
+    return apply_and_lift(namespace, "CPU limit", {"CpuLimit"}, LIMITED_NODE, lambda: limit_cpu(namespace, pod, LOW_CPU),
                           lambda: limit_cpu(namespace, pod, CPU))
 
 

@@ -36,12 +36,14 @@ TEST(Impossible, FieldsGoAndTheRestStays) {
   one.segment->save_every = -10;
   one.segment->save_seconds = kNan;
   one.segment->ranks[0].save_seconds = -1;
+  one.segment->ranks[0].queued_seconds = kNan;
+  one.segment->ranks[0].throttled_seconds = -1;
   one.segment->links[0].error = -1;
   one.segment->links[1].seconds = std::numeric_limits<double>::infinity();
   one.segment->ranks[0].parts->seconds[3] = 1e9;
   one.segment->ranks[1].stage = -1;
 
-  EXPECT_EQ(drop_impossible(one), 8);
+  EXPECT_EQ(drop_impossible(one), 10);
 
   EXPECT_EQ(one.segment->step_error, 0);
   EXPECT_EQ(one.segment->save_every, 0);
@@ -52,6 +54,8 @@ TEST(Impossible, FieldsGoAndTheRestStays) {
   ASSERT_EQ(one.segment->ranks.size(), 1U);
   EXPECT_FALSE(one.segment->ranks[0].parts);
   EXPECT_EQ(one.segment->ranks[0].save_seconds, 0);
+  EXPECT_EQ(one.segment->ranks[0].queued_seconds, 0);
+  EXPECT_EQ(one.segment->ranks[0].throttled_seconds, 0);
   EXPECT_EQ(one.segment->ranks[0].forward_seconds, 0.1);
 }
 

@@ -40,6 +40,8 @@ struct Job {
       status.forward_seconds = 8 * 0.01;
       status.backward_seconds = 8 * 0.02;
       status.interrupted = interrupted && stage == 1;
+      status.queued_seconds = stage == 1 ? queued : 0;
+      status.throttled_seconds = status.queued_seconds / 2;
       status.sent = {{.forward = stage == 0,
                       .transfers = 10,
                       .timed = message > 0 ? 8 : 0,
@@ -60,6 +62,7 @@ struct Job {
   Segments segments;
   std::int64_t done = 0;
   double rounding = 0.001;  // of the first link
+  double queued = 0;        // of the last stage
 };
 
 TEST(Segments, HaveMeansOfTheStepsOfThePlan) {
@@ -198,6 +201,19 @@ TEST(Segments, LeaveOutStepsWithASaveAndKeepPauses) {
   const auto segment = job.segments.current();
   EXPECT_EQ(segment->steps, 10);
   EXPECT_DOUBLE_EQ(segment->step_seconds, 1.05);
+}
+
+TEST(Segments, TellHowLongEachRankLackedAProcessor) {
+  Job job;
+  for (int i = 0; i < 8; ++i) job.step(1);
+  EXPECT_EQ(job.segments.current()->ranks[1].queued_seconds, 0);
+  job.queued = 0.05;
+  for (int i = 0; i < 8; ++i) job.step(1);
+  const auto segment = job.segments.current();
+  ASSERT_EQ(segment->steps, 16);
+  EXPECT_EQ(segment->ranks[0].queued_seconds, 0);
+  EXPECT_DOUBLE_EQ(segment->ranks[1].queued_seconds, 0.025) << "on average";
+  EXPECT_DOUBLE_EQ(segment->ranks[1].throttled_seconds, 0.0125);
 }
 
 TEST(Segments, KeepThatOfThePlanBefore) {
