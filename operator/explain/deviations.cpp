@@ -21,7 +21,6 @@ using protocol::StepPart;
 constexpr double kSlowDevice = 1.08;  // over its usual time
 constexpr double kAllSlower = 1.05;   // the same of the job's common factor
 constexpr double kNeverUsual = 1.5;   // over the profile and the job's common factor
-constexpr double kLeastPart = 0.005;  // of a step, for what costs nothing that is worth a line
 constexpr double kMostData = 0.95;    // of forwards that load it
 constexpr double kLeastLeft = 0.05;   // of a time without what exceeds the usual one
 

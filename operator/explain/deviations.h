@@ -43,6 +43,9 @@ constexpr const char* name(Kind kind) {
   return kKindNames[static_cast<std::size_t>(kind)];
 }
 
+// Of a step: less costs nothing that is worth a line.
+inline constexpr double kLeastPart = 0.005;
+
 struct Deviation {
   Kind kind = Kind::kLink;
   std::string place;  // with the kind it tells one deviation from another

@@ -12,8 +12,7 @@ namespace {
 
 using protocol::SegmentRank;
 
-constexpr double kExplains = 0.5;     // of the time that a worker loses
-constexpr double kLeastPart = 0.005;  // of a step, for what costs nothing that is worth a line
+constexpr double kExplains = 0.5;  // of the time that a worker loses
 
 const SegmentRank* told_by(const Observed& observed, const schedule::RankPlace& place) {
   const auto found = std::ranges::find_if(observed.told, [&](const SegmentRank& rank) {

@@ -50,25 +50,26 @@ ExplainedJob::ExplainedJob(std::uint64_t seed, int least_stages, int least_repli
   const int stages = draw(least_stages, 8), replicas = draw(least_replicas, 4);
   const int k = draw(1, 2), micro_batches = std::max(stages, draw(8, 24));
   constexpr int kMostLayers = 4;
-  shape_.layers = 1 + static_cast<int>(Random(mix_seed(seed, "layers")).below(kMostLayers));
+  layers_of_stage_ = 1 + static_cast<int>(Random(mix_seed(seed, "layers")).below(kMostLayers));
   start(stages, replicas, micro_batches, k);
   shape_.jitter = 0.01 * draw(1, 5);
   const bool too_fast = !usual_links_slow && random.below(4) == 0;  // to be timed
   for (int s = 0; s < stages; ++s) {
-    shape_.sums.push_back(kBytesOfSum * (replicas - 1) / replicas * kParameterBytes);
+    shape_.sums.push_back(part_of_usual(s) * kBytesOfSum * (replicas - 1) / replicas *
+                          kParameterBytes);
   }
   std::vector<double> stage_factors;  // the profile of a stage is wrong
   for (int s = 0; s < stages; ++s) stage_factors.push_back(off(random));
   for (int r = 0; r < replicas; ++r) {
     for (int s = 0; s < stages; ++s) {
-      const double device =
-          stage_factors[static_cast<std::size_t>(s)] * std::exp(kDevices * random.normal());
+      const double device = stage_factors[static_cast<std::size_t>(s)] *
+                            std::exp(kDevices * random.normal()) * part_of_usual(s);
       shape_.forward.push_back(kForward * device);
       shape_.backward.push_back(kBackward * device);
       if (s + 1 == stages) continue;
-      const double part = usual_links_slow ? 0.5 + random.uniform() : 0.02 + 0.3 * random.uniform();
+      const double slow = usual_links_slow ? 0.5 + random.uniform() : 0.02 + 0.3 * random.uniform();
       for (auto& links : shape_.links) {
-        links.push_back(too_fast ? 3e-5 : kForward * part * off(random));
+        links.push_back(too_fast ? 3e-5 : kForward * slow * off(random));
       }
     }
   }
@@ -91,8 +92,8 @@ void ExplainedJob::start(int stages, int replicas, int micro_batches, int k) {
     world_.kubelets_run();
     world_.settle();
     world_.workers_register();
-    world_.members->body.model = {"m", stages * shape_.layers, "sha256:0"};
-    world_.members->body.profile_json = profile(stages, shape_.layers, kForward, kBackward);
+    world_.members->body.model = {"m", stages * layers_of_stage_, "sha256:0"};
+    world_.members->body.profile_json = profile(stages, layers_of_stage_, kForward, kBackward);
     world_.settle();
     world_.coordinator_applies();
     world_.settle();
@@ -100,11 +101,12 @@ void ExplainedJob::start(int stages, int replicas, int micro_batches, int k) {
   WEIR_CHECK(world_.plan() != nullptr, "the job trains");
   plan_ = *world_.plan();
   WEIR_CHECK(plan_.stage_count() == stages && plan_.replica_count() == replicas, "as ordered");
-  WEIR_CHECK(std::ranges::all_of(
-                 plan_.stages,
-                 [&](const auto& stage) { return stage.last - stage.first + 1 == shape_.layers; }),
-             "equal stages");
+  for (const auto& [first, last] : plan_.stages) shape_.layers.push_back(last - first + 1);
   world_.steps(1, 1);
+}
+
+double ExplainedJob::part_of_usual(int stage) const {
+  return static_cast<double>(shape_.layers[static_cast<std::size_t>(stage)]) / layers_of_stage_;
 }
 
 const schedule::RankPlace& ExplainedJob::rank(int replica, int stage) const {

@@ -34,6 +34,7 @@ class ExplainedJob {
   static constexpr int kUsualSteps = 30, kFaultySteps = 40, kReportSteps = 5;
 
   const schedule::RankPlace& rank(int replica, int stage) const;
+  double part_of_usual(int stage) const;  // of the layers that most stages have
   void start(int stages, int replicas, int micro_batches, int k);
   void tell_sums(const std::vector<Fault>& faults, Random& random);
 
@@ -41,7 +42,8 @@ class ExplainedJob {
   reconcile::test::World world_;
   schedule::Plan plan_;
   StepShape shape_;
-  double sum_rate_ = 0;  // bytes per second, of the links between replicas
+  int layers_of_stage_ = 1;  // on average
+  double sum_rate_ = 0;      // bytes per second, of the links between replicas
 };
 
 }  // namespace weir::sim

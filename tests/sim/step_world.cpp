@@ -305,14 +305,15 @@ double StepWorld::end_of_sums(int stage) const {
   }
   const double whole = replicas_ > 1 ? shape_.sums[static_cast<std::size_t>(stage)] : 0;
   const double noise = std::exp(shape_.jitter * chance("sums", 0, stage).normal());
+  const int layers = shape_.layers.empty() ? 1 : shape_.layers[static_cast<std::size_t>(stage)];
   double end = 0;
-  for (int layer = shape_.layers - 1; layer >= 0; --layer) {
+  for (int layer = layers - 1; layer >= 0; --layer) {
     for (int r = 0; r < replicas_; ++r) {
       const Span& backward = at(r, stage).last_backward;
-      const double missing = (backward.end - backward.begin) * layer / shape_.layers;
+      const double missing = (backward.end - backward.begin) * layer / layers;
       end = std::max(end, backward.end - missing);
     }
-    end += whole * slowest * noise / shape_.layers;
+    end += whole * slowest * noise / layers;
   }
   return end;
 }

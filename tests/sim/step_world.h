@@ -26,7 +26,8 @@ struct StepShape {
   std::array<std::vector<double>, 2> links;  // forward, backward
   double latency = 1e-4;
   std::vector<double> sums;  // by stage; of all its replicas
-  int layers = 1;  // of a stage, equal; the sum of each begins when its gradients are there
+  // Equal ones by stage, empty: one each. The sum of a layer begins when its gradients are there.
+  std::vector<int> layers = {};
   double optimizer = 0.005;
   double save = 0.02;  // copying the state, in the middle between two steps that save_every divides
   int save_every = 10;

@@ -139,7 +139,7 @@ TEST(StepWorld, SumsOfLayersSetOutWithinTheLastBackward) {
   const schedule::Plan plan = plan_of(1, 2, 4, 1);
   StepShape shape = shape_of(plan);
   const auto step = [&](int layers, double sum) {
-    shape.layers = layers;
+    shape.layers = {layers};
     shape.sums = {sum};
     StepWorld world(plan, shape, 1);
     return step_of(world);

@@ -227,8 +227,8 @@ std::optional<protocol::Segment> SegmentWindow::segment() const {
       rank.queued_seconds += step->shortage[i].queued_seconds / segment.steps;
       rank.throttled_seconds += step->shortage[i].throttled_seconds / segment.steps;
     }
-    for (double* seconds : {&rank.queued_seconds, &rank.throttled_seconds}) {
-      *seconds = to_microsecond(*seconds);
+    for (double* shortage : {&rank.queued_seconds, &rank.throttled_seconds}) {
+      *shortage = to_microsecond(*shortage);
     }
     segment.ranks.push_back(rank);
   }

@@ -79,13 +79,13 @@ TEST(LackOfCpu, NamesOthersWhereNoLimitThrottles) {
 
   ASSERT_THAT(kinds(all), ElementsAre(Kind::kQueue));
   EXPECT_EQ(all.front().text,
-            "rank 3 (stage 1 of replica 1) on n11 waits for processors that others use, for 300 ms "
+            "rank 3 (stage 1 of replica 1) on n11 waits for processors that others use, for 250 ms "
             "a step");
 }
 
 TEST(LackOfCpu, ExplainsNoMoreThanItsTime) {
   Job job;
-  job.last().queued_seconds = job.last().throttled_seconds = 0.1;
+  job.last().queued_seconds = job.last().throttled_seconds = 0.09;
   const auto all = job.told({Job::deviation(Kind::kDevice, 1, 0.5)});
   EXPECT_THAT(kinds(all), ElementsAre(Kind::kDevice)) << "0.2 s are lost";
 

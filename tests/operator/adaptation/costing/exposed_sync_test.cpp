@@ -62,6 +62,13 @@ TEST(ExposedSync, IsTheSlowestStagesSumLessWhatItsOwnAndTheStagesBeforeItStillCo
 // The last layers set out first, and the sum goes on behind the slower of the two.
 TEST(ExposedSync, WhatIsLeftOfASumDependsOnWhereTheBytesAre) {
   auto model = *planner::decode_profile(reconcile::test::equal_layers(2, 2'000'000, 10'000));
+  for (planner::Layer& layer : model.layers) {
+    for (auto& [device_class, times] : layer.times) {
+      for (planner::LayerTime& time : times) {
+        time.backward_input = time.backward_weights = time.backward / 2;
+      }
+    }
+  }
   schedule::Plan plan;
   plan.stages = {{0, 1}};
   plan.micro_batches = {4, 4};
