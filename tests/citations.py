@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every citation in the repository leads somewhere: a document by its path from the root, a heading of it in quotes.
+"""Every citation in the repository leads somewhere: a document by its path from the root, a heading of it in quotes, a benchmark by its name.
 
     // worker/schedule/README.md "Closed forms"
 
@@ -91,6 +91,18 @@ class Citations(unittest.TestCase):
             for offset, reason in wrong(text, folder) + (wrong_links(text, name) if name.endswith(".md") else []):
                 told.append(f"{name}:{text.count(chr(10), 0, offset) + 1}: {reason}")
         self.assertEqual(told, [], "\n" + "\n".join(told))
+
+
+class Benchmarks(unittest.TestCase):
+    def test_those_that_documents_and_its_help_name_can_be_run(self):
+        script = (ROOT / "tests/bench/run").read_text()
+        known = {name for names in re.findall(r"^  ([a-z_0-9 |]+)\)$", script, re.M) for name in names.split(" | ")}
+        usage = script[script.index("<<'EOF'"):script.index("\nEOF")]
+        named = {name: "its help" for name in re.findall(r"^  ([a-z][a-z_]*)\b", usage, re.M)}
+        for document in subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines():
+            named.update(dict.fromkeys(re.findall(r"tests/bench/run ([a-z][a-z_]*)\b", (ROOT / document).read_text()), document))
+        self.assertGreater(len(named), 20)
+        self.assertEqual({name: where for name, where in named.items() if name not in known}, {})
 
 
 class Rules(unittest.TestCase):

@@ -31,7 +31,7 @@ constexpr int kMostLate = 5000;  // microseconds, p99: beyond, ranks really paus
 constexpr int kUsualReports = 5, kFaultyReports = 5;  // one each 5 s
 constexpr int kSaveEvery = 5;                         // steps
 constexpr int kDeviceSlowAfter = 22;                  // seconds: behind the last usual report
-constexpr double kSlowDevice = 1.7, kSlowLink = 7, kSlowSums = 12;
+constexpr double kSlowDevice = 1.7, kSlowLink = 7, kSlowSums = 16;
 constexpr double kDataDelay = 0.008, kSaveDelay = 0.2;  // seconds: of a sample, of a copy
 constexpr int kFirstSlot = 100;                         // of namespaces: cases may run side by side
 constexpr auto kPause = 60ms, kBetweenPauses = 330ms;

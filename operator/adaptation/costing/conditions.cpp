@@ -338,6 +338,7 @@ double step_under(const Conditions& conditions, const facts::Facts& facts,
                   const planner::Model& model, const schedule::Plan& plan) {
   double slowest = 0, all = 0, paced = 0;  // paced: micro-batches per second
   std::vector<schedule::StageTime> longest;
+  std::vector<double> ends;  // of the stages, in the replica that is last
   const auto pipelines = pipelines_under(conditions, facts, model, plan);
   if (pipelines.empty()) return 0;
   for (const auto& [share, pipeline] : pipelines) {
@@ -348,8 +349,12 @@ double step_under(const Conditions& conditions, const facts::Facts& facts,
     all += share;
     paced += share / own;
     if (longest.empty()) longest = pipeline.stages;
+    ends.resize(longest.size());
     for (std::size_t s = 0; s < longest.size(); ++s) {
       longest[s].backward = std::max(longest[s].backward, pipeline.stages[s].backward);
+      longest[s].backward_weights =
+          std::max(longest[s].backward_weights, pipeline.stages[s].backward_weights);
+      ends[s] = std::max(ends[s], to_seconds(schedule::end_of(*timeline, s)));
     }
   }
   if (schedule::averages(plan)) return all / paced;
@@ -358,7 +363,12 @@ double step_under(const Conditions& conditions, const facts::Facts& facts,
   for (const auto& [nodes, rate] : conditions.sum_links) {
     sums.cluster.links.push_back({nodes.first, nodes.second, rate, cluster.default_latency});
   }
-  return slowest + modelled_exposed_sync(plan, model, sums, longest);
+  const SumsLeft left = modelled_sums(plan, model, sums, longest);
+  const auto& behind = plan.schedule.split ? left.after_weights : left.after_backward;
+  for (std::size_t s = 0; s < behind.size() && s < ends.size(); ++s) {
+    slowest = std::max(slowest, ends[s] + to_seconds(behind[s]));
+  }
+  return slowest;
 }
 
 }  // namespace weir::costing
