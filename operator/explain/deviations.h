@@ -43,7 +43,7 @@ constexpr const char* name(Kind kind) {
   return kKindNames[static_cast<std::size_t>(kind)];
 }
 
-// Of a step: less costs nothing that is worth a line.
+// A deviation that costs less of a step is not worth a line.
 inline constexpr double kLeastPart = 0.005;
 
 struct Deviation {
