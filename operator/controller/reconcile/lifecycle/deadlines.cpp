@@ -39,6 +39,22 @@ bool all_in_plan(const View& view) {
 
 namespace {
 
+// Training may go on for hours without the missing workers, whose deadlines then count from its
+// last step on.
+Time since_last_step(const View& view, const Draft& draft, Time since) {
+  const auto& report = view.snapshot.report;
+  const bool reduced = report && !report->body.lost_replicas.empty();
+  return reduced ? std::max(since, draft.adaptation.last_step_time) : since;
+}
+
+void note_step(const View& view, Draft& draft) {
+  const auto& report = view.snapshot.report;
+  auto& state = draft.adaptation;
+  if (!report || report->body.step == state.last_step) return;
+  state.last_step = report->body.step;
+  state.last_step_time = report->received;
+}
+
 // Restarts the job after a deadline. False if the silence is not confirmed yet (heard_out).
 bool restart_job(const View& view, Draft& draft, Cause cause, Time limit, std::string text) {
   const Failure failure{
@@ -53,9 +69,10 @@ bool restart_job(const View& view, Draft& draft, Cause cause, Time limit, std::s
 bool startup_timed_out(const View& view, Draft& draft) {
   const auto* scheduled = api::find_condition(draft.status.conditions, "PodsScheduled");
   if (scheduled == nullptr || scheduled->status != "True" || !view.failures.empty() ||
-      all_in_plan(view) || members_complete(view) || trains_reduced(view, draft))
+      all_in_plan(view) || members_complete(view) || goes_without_missing(view, draft))
     return false;
-  const Time since = std::max(scheduled->since, draft.status.last_restart_time.value_or(Time{}));
+  const Time since = since_last_step(
+      view, draft, std::max(scheduled->since, draft.status.last_restart_time.value_or(Time{})));
   const Time limit = std::max(since + seconds(view.spec().startup_timeout_seconds),
                               view.snapshot.leading_since + kNewLeaderWaits);
   if (view.now() < limit) {
@@ -94,21 +111,29 @@ bool hangs_in_silence(const View& view, Draft& draft) {
                          std::to_string(view.spec().progress_deadline_seconds));
 }
 
+// With another replica the workers, which have the same deadline, go on without the one that hangs,
+// when they have asked it in vain.
+seconds for_others_to_go_on(const View& view) {
+  constexpr seconds kLeast{60};
+  constexpr int kPart = 10;  // of the deadline, which is that of a step
+  const auto lost = std::ssize(view.snapshot.report->body.lost_replicas);
+  const bool others = view.plan->replica_count() - lost > 1 && !schedule::averages(*view.plan);
+  return others ? std::max(kLeast, seconds(view.spec().progress_deadline_seconds / kPart))
+                : seconds{0};
+}
+
 // Whether the job hangs: the coordinator reports, but the step stands still, or it is silent and
 // the metrics confirm a hang.
 bool hangs(const View& view, Draft& draft) {
   const auto& report = view.snapshot.report;
   if (view.plan == nullptr || !view.failures.empty()) return false;
   if (silent(view, draft)) return hangs_in_silence(view, draft);
-  if (!report || !members_complete(view)) return false;
-  auto& state = draft.adaptation;
-  if (report->body.step != state.last_step) {
-    state.last_step = report->body.step;
-    state.last_step_time = report->received;
-  }
-  const Time since = std::max({state.last_step_time, draft.status.plan.time.value_or(Time{}),
-                               draft.status.last_restart_time.value_or(Time{})});
-  const Time limit = since + seconds(view.spec().progress_deadline_seconds);
+  if (!report || !(members_complete(view) || goes_without_missing(view, draft))) return false;
+  const Time since =
+      std::max({draft.adaptation.last_step_time, draft.status.plan.time.value_or(Time{}),
+                draft.status.last_restart_time.value_or(Time{})});
+  const Time limit =
+      since + seconds(view.spec().progress_deadline_seconds) + for_others_to_go_on(view);
   if (view.now() < limit) {
     draft.wake_at(limit);
     return false;
@@ -167,8 +192,9 @@ bool scheduling_timed_out(const View& view, Draft& draft) {
     return false;
   }
   if (lacking) newest = std::max(newest, draft.status.last_restart_time.value_or(newest));
-  const Time since = could_be_scheduled(view, draft, newest);
-  if (timeout == 0 || draft.adaptation.queued || !held || trains_reduced(view, draft)) return false;
+  const Time since = since_last_step(view, draft, could_be_scheduled(view, draft, newest));
+  if (timeout == 0 || draft.adaptation.queued || !held || goes_without_missing(view, draft))
+    return false;
   const Time limit = since + seconds(timeout);
   if (view.now() < limit) {
     draft.wake_at(limit);
@@ -224,6 +250,7 @@ bool handle_deadlines(const View& view, Draft& draft) {
   std::erase_if(draft.status.avoided_nodes,
                 [&](const auto& avoided) { return avoided.until <= view.now(); });
   reset_budget(view, draft);
+  note_step(view, draft);
   return scheduling_timed_out(view, draft) || planning_timed_out(view, draft) ||
          startup_timed_out(view, draft) || hangs(view, draft);
 }

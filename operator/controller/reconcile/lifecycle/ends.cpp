@@ -176,4 +176,23 @@ bool trains_reduced(const View& view, const Draft& draft) {
          draft.status.plan.applied_revision > 0 && !silent(view, draft);
 }
 
+bool goes_without_missing(const View& view, const Draft& draft) {
+  if (trains_reduced(view, draft)) return true;
+  const auto stall = stalled(view, draft);
+  if (!stall) return false;
+  const auto& lost = view.snapshot.report->body.lost_replicas;
+  const auto gone = [&](int replica) { return std::ranges::find(lost, replica) != lost.end(); };
+  const auto is_there = [&](const schedule::RankPlace& rank) {
+    return std::ranges::any_of(view.slots, [&](const Slot& slot) {
+      return slot.pod && slot.pod->meta.uid == rank.pod_uid && !slot.pod->meta.deleting &&
+             registered(view, slot);
+    });
+  };
+  const auto& waited_for = view.snapshot.report->body.stall->ranks;
+  return !lost.empty() && std::ranges::none_of(waited_for, gone, &protocol::StalledRank::replica) &&
+         std::ranges::all_of(view.plan->ranks, [&](const schedule::RankPlace& rank) {
+           return gone(rank.replica) || is_there(rank);
+         });
+}
+
 }  // namespace weir::reconcile

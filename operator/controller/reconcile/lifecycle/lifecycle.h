@@ -132,6 +132,9 @@ bool silent(const View& view, const Draft& draft);
 // Training goes on without some replicas (protocol::Report::lost_replicas), as a report tells that
 // has just come.
 bool trains_reduced(const View& view, const Draft& draft);
+// The same, or one of the workers that are there hangs. Either way nobody waits for those that are
+// missing.
+bool goes_without_missing(const View& view, const Draft& draft);
 // A stall tells who waits for whom while no step is completed (stall.cpp), e.g. "3 ranks wait for
 // rank 2 (replica 0, stage 2, n3), which does not answer". Nothing: steps come, as far as is known.
 struct Stalled {

@@ -139,6 +139,15 @@ bool workers_come_first(const View& view) {
          });
 }
 
+// The whole group waits for Kueue, as after an eviction: it is not let in before its spares are
+// made again, so they must not come later than the workers.
+bool waits_for_its_group(const View& view) {
+  return view.provider == gang::Provider::kKueue &&
+         std::ranges::any_of(view.slots, [](const Slot& slot) {
+           return !slot.spare && (lacks_pod(slot) || slot.pod->node.empty());
+         });
+}
+
 // Earliest time of new pods after a restart. A job that fails before it completes a step waits
 // longer each time, because it may never complete one.
 std::optional<Time> not_before(const View& view, const Draft& draft) {
@@ -268,14 +277,14 @@ void create_pods(const View& view, Draft& draft) {
     return;
   }
   const auto earliest = not_before(view, draft);
-  const bool spares_wait = workers_come_first(view);
+  const bool spares_wait = workers_come_first(view), group_waits = waits_for_its_group(view);
   const std::string pod_group =
       gang::pod_group_name(view.job(), made_since_resume(view, draft), draft.status.pod_generation);
   CreatePods create;
   for (const auto& slot : view.slots) {
     if (!wants_pod(view, draft, slot) || (slot.spare && spares_wait)) continue;
     if (const auto again = grows_again_at(slot);
-        again && !needed(view, slot) && view.now() < *again) {
+        again && !needed(view, slot) && !group_waits && view.now() < *again) {
       draft.wake_at(*again);
       continue;
     }

@@ -24,10 +24,18 @@ bool has_one_of(const View& view, const Slot& slot, const Names& pods) {
   return false;
 }
 
+// Whether some pod of the plan is there. After a resume, say, none is, and no spare has to go on.
+bool has_pods(const View& view, const schedule::Plan& plan) {
+  return std::ranges::any_of(view.snapshot.pods, [&](const auto& pod) {
+    return !pod_ended(*pod) && std::ranges::find(plan.ranks, pod->meta.uid,
+                                                 &schedule::RankPlace::pod_uid) != plan.ranks.end();
+  });
+}
+
 Names pods_with_stages(const View& view) {
   Names pods;
   for (const schedule::Plan* plan : {view.plan, view.applied}) {
-    if (plan == nullptr) continue;
+    if (plan == nullptr || !has_pods(view, *plan)) continue;
     for (const auto& rank : plan->ranks) pods.insert(rank.pod);
   }
   return pods;

@@ -238,6 +238,18 @@ void show_plan(const View& view, Draft& draft) {
   }
 }
 
+bool show_stall(const View& view, Draft& draft) {
+  const auto stall = stalled(view, draft);
+  if (!stall) return false;
+  if (!draft.has_reason("Ready", kStandsStill)) {
+    draft.event("Warning", kStandsStill, stall->first, "Report");
+  }
+  draft.set("Ready", "False", kStandsStill,
+            "no step after step " + std::to_string(view.snapshot.report->body.step) + ": " +
+                stall->lasting);
+  return true;
+}
+
 void show_ready(const View& view, Draft& draft) {
   if (draft.refusal && view.plan == nullptr)
     return draft.set("Ready", "False", "Invalid", draft.refusal->message);
@@ -250,6 +262,7 @@ void show_ready(const View& view, Draft& draft) {
   if (trains_reduced(view, draft)) {
     return draft.set("Ready", "True", "Running", "training advances without a lost replica");
   }
+  if (goes_without_missing(view, draft) && show_stall(view, draft)) return;
   if (restarting) return draft.set("Ready", "False", "Restarting", workers->message);
   if (!view.plan_lives && !draft.is("PodsScheduled", "True")) {
     const bool queued = draft.has_reason("PodsScheduled", kWaitsForQuota);
@@ -262,14 +275,7 @@ void show_ready(const View& view, Draft& draft) {
     return draft.set("Ready", "False", "Replanning",
                      "revision " + std::to_string(plan.revision) + " is being applied");
   }
-  if (const auto stall = stalled(view, draft)) {
-    if (!draft.has_reason("Ready", kStandsStill)) {
-      draft.event("Warning", kStandsStill, stall->first, "Report");
-    }
-    return draft.set("Ready", "False", kStandsStill,
-                     "no step after step " + std::to_string(view.snapshot.report->body.step) +
-                         ": " + stall->lasting);
-  }
+  if (show_stall(view, draft)) return;
   draft.set("Ready", "True", "Running", "training advances");
 }
 

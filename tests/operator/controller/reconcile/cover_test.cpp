@@ -143,6 +143,90 @@ TEST(Covered, SilenceOrAStallIsNoTraining) {
   }
 }
 
+// The pod of the lost worker finds no node for hours, or does not register; then rank 1 hangs. Long
+// before, the deadlines of the missing worker are over.
+TEST(Covered, ARankThatHangsIsNamedAndEndsWithTheDeadlineOfProgress) {
+  for (const bool has_node : {false, true}) {
+    World world = training();
+    world.fail("job-gpu-3", 137);
+    world.settle();
+    cover(world);
+    if (has_node) world.kubelets_run();
+    for (int minute = 0; minute < 60; ++minute) {
+      world.now += 60s;
+      reports(world);
+    }
+    const int deleted = world.pods_deleted;
+    const auto stands_for = [&](std::chrono::seconds time) {
+      world.now += time;
+      world.report->received = world.now;
+      world.report->body.stall = protocol::Stall{40, 1, {{0, 1, "backward", 7, 31}}};
+      world.settle();
+    };
+    stands_for(40s);
+    EXPECT_EQ(world.condition("Ready").reason, "Stalled") << has_node;
+    EXPECT_THAT(world.condition("Ready").message,
+                HasSubstr("1 rank waits for rank 1 (replica 0, stage 1, n2), in backward"));
+    EXPECT_EQ(world.event_count("Stalled"), 1);
+    for (int minute = 0; minute < 29; ++minute) stands_for(60s);
+    EXPECT_EQ(world.pods_deleted, deleted) << "nothing of what the others hold is given up";
+    EXPECT_EQ(world.job.status.restarts, 1);
+
+    stands_for(60s);
+    EXPECT_EQ(world.job.status.restarts, 2) << has_node;
+    EXPECT_EQ(world.job.status.last_restart_reason, "NoProgress");
+    EXPECT_THAT(world.last_note("Restarting"), HasSubstr("1 rank waits for rank 1 (replica 0"));
+    EXPECT_GT(world.pods_deleted, deleted);
+  }
+}
+
+// With all workers there, two replicas: the workers cover it themselves, which is cheaper.
+TEST(Covered, ARankThatHangsWhileAnotherReplicaIsThereGivesTheWorkersTimeToGoOn) {
+  World world = training();
+  const auto stands_for = [&](std::chrono::seconds time) {
+    world.now += time;
+    world.report->received = world.now;
+    world.report->body.stall = protocol::Stall{40, 3, {{1, 1}}};
+    world.settle();
+  };
+  for (int minute = 0; minute < 32; ++minute) stands_for(60s);
+  EXPECT_EQ(world.job.status.restarts, 0);
+  stands_for(120s);
+  EXPECT_EQ(world.job.status.last_restart_reason, "NoProgress");
+}
+
+// A stall is no hang where another place is open, too: the deadlines of missing workers hold, but
+// from the last step on.
+TEST(Covered, AnotherLossIsNoHangAndDeadlinesCountFromTheLastStep) {
+  for (const bool has_node : {false, true}) {
+    World world = training();
+    world.job.spec.startup_timeout_seconds = 120;
+    world.fail("job-gpu-3", 137);
+    world.settle();
+    cover(world);
+    if (has_node) world.kubelets_run();
+    for (int minute = 0; minute < 60; ++minute) {
+      world.now += 60s;
+      reports(world);
+    }
+    const int restarts = world.job.status.restarts;
+    world.report->body.stall = protocol::Stall{30, 1, {{0, 1}}};  // in place, from now on
+    std::erase_if(world.members->body.members,
+                  [](const protocol::Member& member) { return member.pod == "job-gpu-1"; });
+    world.now += 110s;
+    world.report->received = world.now;
+    world.settle();
+    EXPECT_EQ(world.condition("Ready").reason, "Restarting") << has_node;
+    EXPECT_EQ(world.event_count("SchedulingTimedOut"), 0);
+    EXPECT_EQ(world.job.status.restarts, restarts);
+    world.now += 11s;
+    world.report->received = world.now;
+    world.settle();
+    EXPECT_EQ(world.event_count("SchedulingTimedOut"), has_node ? 0 : 1);
+    EXPECT_EQ(world.job.status.restarts, restarts + (has_node ? 1 : 0));
+  }
+}
+
 TEST(Covered, ReplicasThatAverageAreToldToo) {
   World world = training();
   world.report->body.lost_replicas = {0, 7};

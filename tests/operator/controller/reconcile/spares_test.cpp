@@ -378,6 +378,95 @@ TEST(Spares, APodGroupOfKueueCountsThemAndKeepsTheirNumber) {
   EXPECT_EQ(world.condition("Ready").reason, "Running");
 }
 
+World with_kueue(const std::function<void(api::JobSpec&)>& edit = nullptr) {
+  World world = two_and_a_spare(edit);
+  world.job.meta.labels = {{"kueue.x-k8s.io/queue-name", "team"}};
+  world.graceful = true;
+  world.run();
+  world.steps(3, 1.2);
+  return world;
+}
+
+void all_end(World& world) {
+  world.now += 5s;
+  for (auto& pod : world.pods) {
+    if (!pod.meta.deleting || pod.ended) continue;
+    pod.phase = "Failed";
+    pod.ended = world.now;
+  }
+  world.settle();
+}
+
+// Kueue lets the group in when all its pods are there, so the job would wait for the back-off of
+// its spare, which grows with each eviction.
+TEST(Spares, AfterAnEvictionByKueueTheyComeWithTheWorkers) {
+  World world = with_kueue();
+  for (int evictions = 1; evictions <= 4; ++evictions) {
+    for (auto& pod : world.pods) {
+      if (pod.ended) continue;
+      pod.meta.deleting = world.now + 120s;
+      pod.meta.deletion_grace_seconds = 120;
+    }
+    world.settle();
+    all_end(world);
+    EXPECT_EQ(world.pods_created, 3 + 3 * evictions);
+    EXPECT_EQ(world.last_created.size(), 3U) << evictions;
+    world.run();
+    world.steps(3, 1.2);
+    EXPECT_EQ(world.job.status.recovery.spares, "1/1");
+  }
+  EXPECT_EQ(world.job.status.restart_budget_used, 0);
+}
+
+TEST(Spares, ThatEndAloneComeLaterInAGroupOfKueueToo) {
+  World world = with_kueue();
+  world.fail(kSpare, 1);
+  world.settle();
+  EXPECT_EQ(world.pods_created, 3);
+  let_time_pass(world, 20);
+  EXPECT_EQ(world.pods_created, 4);
+}
+
+TEST(Spares, ASuspendedJobGivesThemBackToItsQueue) {
+  World world = with_kueue();
+  world.job.spec.suspend = true;
+  world.settle();
+  EXPECT_EQ(world.pods_deleted, 3);
+  EXPECT_EQ(world.pods.front().meta.annotations.at("kueue.x-k8s.io/retriable-in-group"), "false");
+  all_end(world);
+  EXPECT_EQ(world.condition("Suspended").status, "True");
+  world.job.spec.suspend = false;
+  world.settle();
+  ASSERT_EQ(world.pods_created, 6) << "as one group";
+  for (const auto& input : world.last_created) {
+    EXPECT_EQ(input.annotations.at("kueue.x-k8s.io/pod-group-total-count"), "3");
+    EXPECT_EQ(input.labels.at("kueue.x-k8s.io/pod-group-name"), "job.1");
+  }
+}
+
+// A plan that gave a stage to a spare says nothing about the pods of a resume.
+TEST(Spares, ThatWereUsedAreNotWantedAfterAResumeWithoutSpares) {
+  World world = with_kueue();
+  world.fail("job-gpu-1", 137);
+  world.settle();
+  world.coordinator_applies();
+  world.settle();
+  ASSERT_THAT(ranks_of(*world.plan()), testing::Contains(kSpare));
+  world.job.spec.suspend = true;
+  world.settle();
+  all_end(world);
+  world.job.spec.worker_groups[0].spares = 0;
+  world.job.spec.suspend = false;
+  const int before = world.pods_created;
+  world.settle();
+  EXPECT_EQ(world.pods_created, before + 2);
+  for (const auto& input : world.last_created)
+    EXPECT_EQ(input.annotations.at("kueue.x-k8s.io/pod-group-total-count"), "2");
+  world.run();
+  EXPECT_EQ(world.condition("Ready").reason, "Running");
+  EXPECT_THAT(ranks_of(*world.plan()), testing::Not(testing::Contains(kSpare)));
+}
+
 TEST(Spares, ScopeJobHasNoUseForThem) {
   World world = with_spare([](api::JobSpec& spec) { spec.restart_scope = "Job"; });
   EXPECT_THAT(world.condition("Accepted").message,
