@@ -62,12 +62,12 @@ std::optional<Remedy> without_cause(const Cause& cause) {
       remedy.answer = "needs its node";
       return remedy;
     case Kind::kLimit:
-      remedy.text = "worker " + cause.place + " with a CPU limit that it does not reach, or none";
-      remedy.answer = "needs spec.workerGroups[].resources.limits.cpu";
+      remedy.text = "worker " + cause.place + " unthrottled";
+      remedy.answer = "needs a higher CPU limit";
       return remedy;
     case Kind::kQueue:
-      remedy.text = "worker " + cause.place + " with processors of its own";
-      remedy.answer = "needs CPU requests, or a node with free processors";
+      remedy.text = "worker " + cause.place + " with free processors";
+      remedy.answer = "needs a higher CPU request";
       return remedy;
     case Kind::kOrder:
     case Kind::kFill:
