@@ -72,11 +72,19 @@ void show_bound(Evaluation& evaluation, bool splits) {
 Answer ask_retune(Evaluation& evaluation) {
   const facts::Facts& facts = evaluation.facts;
   const bool fresh = network_known(facts);
+  // A worker alone has no links, so no later metrics help.
+  if (!fresh && facts.plan->ranks.size() > 1) {
+    evaluation.lacks = std::string("no network metrics (NetworkMetricsAvailable: ") +
+                       estimator::name(facts.estimates.freshness) + ")";
+  }
   // The memory guard needs no network metrics.
   if (!fresh && !evaluation.memory_short) return {.last = true};
   std::string why_not;
   if (!evaluation.model) evaluation.model = model_of(facts, why_not);
-  if (!evaluation.model) return {.last = true};
+  if (!evaluation.model) {
+    evaluation.lacks = why_not;
+    return {.last = true};
+  }
   evaluation.input = costing::costing_input(facts, *evaluation.model);
   if (!fresh) evaluation.input.rates = {};
   retune::Input input = retune::input_of(facts, *evaluation.model, evaluation.input);
@@ -90,6 +98,7 @@ Answer ask_retune(Evaluation& evaluation) {
   state = std::move(tuned.state);
   evaluation.decision = std::move(tuned.decision);
   const retune::Decision& decision = evaluation.decision;
+  if (fresh && !decision.unknown.empty()) evaluation.lacks = decision.unknown;
   if (!decision.candidates.empty()) {
     const bool enabled = facts.spec.adaptation.retune.enabled;
     evaluation.tick.memory.order = {facts.plan->revision, decision.best, decision.gain,
@@ -243,6 +252,13 @@ std::optional<gate::Proposal> demanded(const facts::Facts& facts, Tick& tick) {
   return shares::follow_spec(facts, tick.memory.shares);
 }
 
+// Tells once why a request waits.
+void replan_waits(Tick& tick, const std::string& why) {
+  std::string& told = tick.memory.announced.replan;
+  if (told != why) say(tick, "Normal", "ReplanWaits", "weir.dev/replan waits: " + why);
+  told = why;
+}
+
 }  // namespace
 
 std::span<const TierEntry> tiers() {
@@ -274,6 +290,7 @@ Tick tick(facts::Facts facts, Memory before, bool replan) {
   facts.history = &memory.history;  // which grows now
   resume_clocks(status, memory);
   note_step(facts, memory.history);
+  if (!replan) memory.announced.replan.clear();
   const bool memory_short = retune::memory_is_short(free_memory(facts));
   if (!memory_short) {
     Continued rollback = continue_rollback(facts, tick);
@@ -287,10 +304,11 @@ Tick tick(facts::Facts facts, Memory before, bool replan) {
   if (adaptation.mode == api::AdaptationMode::kOff ||
       !(adaptation.retune.enabled || adaptation.compress.enabled ||
         tiers_above_enabled(facts.spec))) {
+    if (replan) replan_waits(tick, "adaptation is off");
     return tick;
   }
   // Here, because the tier itself is not asked where there is no news.
-  if (replan) tick.memory.compression.stopped = false;
+  if (replan) memory.compression.stopped = false;
   const auto interval = std::chrono::seconds(adaptation.evaluation_interval_seconds);
   // Each metrics tick wakes the job. So the pass wakes itself only for the rest of an interval if a
   // tick came too early. Without metrics only the memory guard is left, and the next pass for the
@@ -301,13 +319,17 @@ Tick tick(facts::Facts facts, Memory before, bool replan) {
   }
   memory.last_evaluation = facts.now;
   // A new rank map is judged before another change affects the step time.
-  if (memory.ranks_change && !memory_short) return tick;
+  if (memory.ranks_change && !memory_short) {
+    if (replan) replan_waits(tick, "the last change of ranks is not judged yet");
+    return tick;
+  }
   Evaluation evaluation{
       .facts = facts, .tick = tick, .asked = replan, .memory_short = memory_short};
   ask_tiers(evaluation);
-  // A request that comes between two scrapes waits for the next one: until then no tier has
-  // anything to cost.
-  tick.replan_taken = replan && (tick.proposal.has_value() || !evaluation.decision.too_soon);
+  // A request counts as followed when its evaluation has been made. Without what it needs it waits,
+  // between two scrapes for the next one.
+  if (replan && !evaluation.lacks.empty()) replan_waits(tick, evaluation.lacks);
+  tick.replan_taken = replan && evaluation.lacks.empty() && !evaluation.decision.too_soon;
   return tick;
 }
 

@@ -43,9 +43,10 @@ struct Rollback {
   std::int64_t refused_step = -1;  // step at which that request was refused; < 0 = it was not
 };
 
-// Offers of the last events PlanProposed, which are not repeated.
+// Offers of the last events PlanProposed, which are not repeated; for `replan` what the last event
+// ReplanWaits named.
 struct Announced {
-  std::string retune, shares, compression, ranks;
+  std::string retune, shares, compression, ranks, replan;
 };
 
 struct Memory {

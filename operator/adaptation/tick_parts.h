@@ -19,6 +19,7 @@ struct Evaluation {
   std::optional<planner::Model> model = {};
   costing::Input input = {};
   retune::Decision decision = {};
+  std::string lacks = {};  // without which nothing can be costed; "" = there is all
 };
 
 inline void say(Tick& tick, const char* type, const char* reason, std::string note) {

@@ -355,6 +355,7 @@ Tuned tune(const Input& input, const State& before) {
   const costing::LinkView view = view_links(input);
   if (!view.unknown.empty()) {
     decision.reason = "no change: " + view.unknown;
+    decision.unknown = view.unknown;
     state.record.wins_in_row = 0;  // this evaluation is no win
     return tuned;
   }

@@ -93,6 +93,7 @@ struct Decision {
   std::string answer;  // of the gate to that plan
   std::vector<Costed> candidates;  // best first; empty = nothing was costed
   Escalation escalation;
+  std::string unknown;        // what is not known of the links, so that nothing can be costed
   bool too_soon = false;      // too little has been measured since the last evaluation
   bool fixed_order = false;   // there is nothing to tune
   bool memory_guard = false;  // the change lowers caps, because a device runs out of memory
