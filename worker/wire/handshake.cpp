@@ -7,6 +7,7 @@
 #include "worker/base/check.h"
 #include "worker/base/digest.h"
 #include "worker/wire/little_endian.h"
+#include "worker/wire/other_version.h"
 
 namespace weir::wire {
 namespace {
@@ -60,8 +61,8 @@ Result<RecordPrefix> decode_record_prefix(std::string_view bytes) {
                                       std::string(kVersion)};
   }
   if (load<std::uint32_t>(in, 0) != kHandshakeMagic) return invalid("not a weir connection");
-  if (load<std::uint8_t>(in, 4) != kHandshakeVersion) {
-    return invalid("unknown version " + std::to_string(load<std::uint8_t>(in, 4)));
+  if (const auto theirs = load<std::uint8_t>(in, 4); theirs != kHandshakeVersion) {
+    return invalid(other_version(theirs, kHandshakeVersion));
   }
   const auto type = load<std::uint8_t>(in, 5);
   const auto length = load<std::uint16_t>(in, 6);

@@ -67,6 +67,13 @@ TEST(Handshake, NamesBothVersionsToAPeerOfTheFirstOne) {
             "the peer speaks weir-control/1, this worker weir-control/2");
 }
 
+TEST(Handshake, NamesBothVersionsToAPeerOfAnotherRelease) {
+  std::string prefix = encode_record({RecordType::kProof, "abc"}).substr(0, kRecordPrefixBytes);
+  prefix[4] = 2;
+  EXPECT_EQ(decode_record_prefix(prefix).error().message,
+            "handshake: the peer speaks version 2, this worker 1");
+}
+
 TEST(Handshake, RefusesForeignProtocolsAndLongRecords) {
   std::string prefix = encode_record({RecordType::kProof, "abc"}).substr(0, kRecordPrefixBytes);
   ASSERT_TRUE(decode_record_prefix(prefix));

@@ -5,6 +5,7 @@
 
 #include "worker/base/digest.h"
 #include "worker/wire/little_endian.h"
+#include "worker/wire/other_version.h"
 
 namespace weir::transport::tcp {
 namespace {
@@ -58,8 +59,8 @@ std::array<std::byte, kFrameHeaderBytes> encode_frame(const FrameHeader& header)
 Result<FrameHeader> decode_frame(std::span<const std::byte> bytes) {
   if (bytes.size() < kFrameHeaderBytes) return invalid("too short");
   if (wire::load<std::uint32_t>(bytes, 0) != kFrameMagic) return invalid("wrong magic");
-  if (wire::load<std::uint8_t>(bytes, 4) != kFrameVersion) {
-    return invalid("unknown version " + std::to_string(wire::load<std::uint8_t>(bytes, 4)));
+  if (const auto theirs = wire::load<std::uint8_t>(bytes, 4); theirs != kFrameVersion) {
+    return invalid(wire::other_version(theirs, kFrameVersion));
   }
   if (wire::load<std::uint32_t>(bytes, kChecked) != crc32c(bytes.first(kChecked))) {
     return invalid("wrong checksum");

@@ -8,6 +8,7 @@
 #include "worker/base/digest.h"
 #include "worker/transport/tcp/frame.h"
 #include "worker/wire/little_endian.h"
+#include "worker/wire/other_version.h"
 
 namespace weir::transport::tcp {
 namespace {
@@ -36,12 +37,14 @@ std::array<std::byte, kReplicaGroupHeaderBytes> encode_replica_group_frame(
 }
 
 Result<ReplicaGroupFrame> decode_replica_group_frame(std::span<const std::byte> bytes) {
-  const auto invalid = [](const char* reason) {
-    return Error{Code::kInvalid, std::string("collective frame: ") + reason};
+  const auto invalid = [](const std::string& reason) {
+    return Error{Code::kInvalid, "collective frame: " + reason};
   };
   if (bytes.size() < kReplicaGroupHeaderBytes) return invalid("too short");
   if (wire::load<std::uint32_t>(bytes, 0) != kReplicaGroupMagic) return invalid("wrong magic");
-  if (wire::load<std::uint8_t>(bytes, 4) != kReplicaGroupVersion) return invalid("unknown version");
+  if (const auto theirs = wire::load<std::uint8_t>(bytes, 4); theirs != kReplicaGroupVersion) {
+    return invalid(wire::other_version(theirs, kReplicaGroupVersion));
+  }
   if (wire::load<std::uint32_t>(bytes, kChecked) != crc32c(bytes.first(kChecked))) {
     return invalid("wrong checksum");
   }

@@ -413,7 +413,8 @@ TEST(Lifecycle, AFieldWithoutEffectIsNamed) {
   world.job.spec.connections_per_link = 4;
   world.settle(10);
   EXPECT_THAT(world.condition("Accepted").message,
-              HasSubstr("network.connectionsPerLink: has no effect with NCCL"));
+              HasSubstr("network.connectionsPerLink: has no effect with NCCL, use "
+                        "NCCL_SOCKET_NTHREADS and NCCL_NSOCKS_PERTHREAD"));
 
   World marked;
   marked.job.spec.transport = "NCCL";

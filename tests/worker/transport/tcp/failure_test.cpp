@@ -84,6 +84,18 @@ TEST(TcpFailure, OneOfSeveralConnectionsThatEndsIsNamed) {
   EXPECT_THAT(end_of(*wired.first).reason, StartsWith("stage 1 at "));
 }
 
+TEST(TcpFailure, OneOfSeveralConnectionsThatIsResetIsNamed) {
+  Wired wired({.connections = 3});
+
+  wired.to_second->reset_one();
+
+  // The end that finds it first tells; the other one may see that it closes.
+  const std::vector<std::string> reasons{end_of(*wired.second).reason, end_of(*wired.first).reason};
+  EXPECT_THAT(reasons, Contains(AllOf(StartsWith("stage "), HasSubstr(", link 0-1 "),
+                                      HasSubstr(", connection "),
+                                      HasSubstr(" of 3: Connection reset by peer"))));
+}
+
 TEST(TcpFailure, OneOfSeveralConnectionsThatStallsIsNamed) {
   Wired wired({.connections = 3, .dead_after = 1s});
   wired.to_second->freeze_one();

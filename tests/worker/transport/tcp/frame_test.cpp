@@ -79,7 +79,7 @@ TEST(Frame, NamesWhatIsWrong) {
   broken[13] ^= std::byte{1};
 
   EXPECT_EQ(reason(with_byte(0, 0)), "frame header: wrong magic");
-  EXPECT_EQ(reason(with_byte(4, 9)), "frame header: unknown version 9");
+  EXPECT_EQ(reason(with_byte(4, 9)), "frame header: the peer speaks version 9, this worker 1");
   EXPECT_EQ(reason(with_byte(5, 0x70)), "frame header: unknown type");
   EXPECT_EQ(reason(with_byte(5, 0x02)), "frame header: unknown channel");
   EXPECT_EQ(reason(broken), "frame header: wrong checksum");

@@ -72,6 +72,7 @@ class Relay {
   void freeze() { frozen_ = true; }          // connections stay, nothing moves any more
   void cut() { cut_ = true; }                // closes all
   void cut_one() { cut_one_ = true; }        // closes the newest
+  void reset_one() { reset_one_ = true; }    // the same, as a host that has forgotten it
   void freeze_one() { frozen_one_ = true; }  // the same as freeze() for the newest only
 
  private:
@@ -79,6 +80,13 @@ class Relay {
     while (!stop.stop_requested()) {
       if (cut_) close_all();
       if (cut_one_.exchange(false) && !pairs_.empty()) drop(pairs_.back().first);
+      if (reset_one_.exchange(false) && !pairs_.empty()) {
+        const linger at_once{.l_onoff = 1, .l_linger = 0};
+        for (const int fd : {pairs_.back().first, pairs_.back().second}) {
+          ::setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+        }
+        drop(pairs_.back().first);
+      }
       std::vector<pollfd> polled{{.fd = listener_, .events = POLLIN, .revents = 0}};
       for (const auto& [a, b] : pairs_) {
         polled.push_back({.fd = a, .events = POLLIN, .revents = 0});
@@ -142,7 +150,7 @@ class Relay {
   std::atomic<std::size_t> forwarded_ = 0;
   std::atomic<bool> frozen_ = false;
   std::atomic<bool> cut_ = false;
-  std::atomic<bool> cut_one_ = false;
+  std::atomic<bool> cut_one_ = false, reset_one_ = false;
   std::atomic<bool> frozen_one_ = false;
   std::jthread thread_;
 };

@@ -33,6 +33,13 @@ TEST(ReplicaGroupFrame, IsRefusedWithAnyByteChanged) {
   EXPECT_FALSE(decode_replica_group_frame(std::span(good).first(good.size() - 1)));
 }
 
+TEST(ReplicaGroupFrame, OfAnotherReleaseIsRefusedWithBothVersions) {
+  auto other = encode_replica_group_frame(kFrame);
+  other[4] = std::byte{2};
+  EXPECT_EQ(decode_replica_group_frame(other).error().message,
+            "collective frame: the peer speaks version 2, this worker 1");
+}
+
 TEST(ReplicaGroupFrame, IsRefusedWithAnImpossibleLength) {
   ReplicaGroupFrame frame = kFrame;
   frame.length = 1ULL << 40U;
