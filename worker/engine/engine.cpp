@@ -73,6 +73,10 @@ bool Engine::one_more_step() {
          !leave_overdue() && !switch_due() && !generation_->links->peer_left(Channel::kForward);
 }
 
+bool Engine::awaits_go() const {
+  return generation_ && !generation_->running && generation_->turn == mailbox_.turn();
+}
+
 bool Engine::switch_due() const {
   if (!pending_ || pending_->in_band) return false;
   return !generation_ || !generation_->trains() || step_ >= pending_->commit.at_step;
@@ -106,7 +110,8 @@ Ending Engine::run(const std::stop_token& stop) {
 std::optional<Ending> Engine::should_end(const std::stop_token& stop) {
   if (stop.stop_requested()) return Ending{Exit::kTerminated, "stopped"};
   if (std::optional<Ending> ending = end_of_leave()) return ending;
-  if (leaving() && !one_more_step()) {
+  const bool begins_first = begins_first_ && awaits_go() && !leave_overdue();
+  if (leaving() && !begins_first && !one_more_step()) {
     const SteadyTime grace_end{SteadyTime::duration(leave_at_.load())};
     const std::chrono::nanoseconds left = grace_end - parts_.clock.now();
     drain(std::max<std::chrono::nanoseconds>(left, kLeaveDrain), stop);

@@ -45,8 +45,9 @@ class Engine {
   // Finishes the running step if that takes at most `grace`, then ends.
   void leave(std::chrono::nanoseconds grace);
   // Trains until the coordinator says that a checkpoint is complete, or for `grace`, then ends.
-  // Where none is written, the same for copies of this rank's state (snapshots.h). Ends at once if
-  // no generation runs; without either as leave() does.
+  // Where none is written, the same for copies of this rank's state (snapshots.h); without either
+  // as leave() does. Ends at once if no generation runs. But a rank that has said READY_STATE waits
+  // for GO or ABORT first, so that the others do not begin in vain.
   void leave_saved(std::chrono::nanoseconds grace);
   void checkpoint_written(std::chrono::nanoseconds took) { recorder_.checkpoint_written(took); }
   Statistics statistics() const { return recorder_.read(); }
@@ -91,6 +92,8 @@ class Engine {
   void drain(std::chrono::nanoseconds limit, const std::stop_token& stop);
   std::optional<Ending> failed(const Error& error, const std::stop_token& stop);
   bool leaving() const { return leave_at_.load() != 0; }
+  // READY_STATE is said, GO has not come, and nothing that says that it never will.
+  bool awaits_go() const;
   bool leave_overdue() const;
   // A leaving rank still does the step that the stages before it may have begun, so that all ranks
   // that leave together end at the same step. Also notes the step in which the leave was requested.
@@ -181,6 +184,7 @@ class Engine {
   FlightRecorder flight_;
   std::atomic<std::int64_t> leave_at_{0};        // steady clock, ns; 0 = not leaving
   std::atomic<std::int64_t> leave_saved_at_{0};  // the same for leave_saved()
+  std::atomic<bool> begins_first_{false};        // leave_saved() was called
 
   // Engine thread only, from here on.
   Stopwatch stopwatch_;

@@ -61,6 +61,7 @@ std::optional<Ending> Engine::enter_generation(const std::stop_token& stop) {
   if (!generation_ || !generation_->placed) stopwatch_.restart();
   offer_.reset();  // of an earlier move that failed
   auto generation = std::make_unique<Generation>();
+  generation->turn = letter.turn;
   const Status built = build(generation, next, commit, stop);
   waiting_since_ = parts_.clock.now();
   if (built) {

@@ -32,6 +32,7 @@ struct Engine::Generation {
   std::int64_t history = 0;         // that begins with its GO
   std::int64_t start = 0;           // completed steps of the state with which it begins
   std::vector<schedule::Ids> kept;  // by replica: summed before its first step; empty: nothing
+  std::uint64_t turn = 0;           // of the COMMIT
   bool running = false;             // GO has come
   bool broken = false;              // its links are lost, or a step was dropped
 

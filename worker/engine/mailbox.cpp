@@ -204,6 +204,11 @@ std::stop_source Mailbox::begin_connecting() {
   return connecting_;
 }
 
+std::uint64_t Mailbox::turn() const {
+  const std::lock_guard lock(mutex_);
+  return turn_;
+}
+
 void Mailbox::interrupt_connecting() {
   const std::lock_guard lock(mutex_);
   connecting_.request_stop();

@@ -61,6 +61,8 @@ class Mailbox {
   // Any thread. Sends a message; takes epoch and step from a STATUS, and an INVENTORY, for the next
   // HELLO.
   void tell(const protocol::Message& message);
+  // Letter::turn of what comes now. Another one than that of a COMMIT: its GO will not come.
+  std::uint64_t turn() const;
   void interrupt_connecting();  // ends connecting or measuring that is under way
 
  private:

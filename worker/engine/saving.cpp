@@ -21,6 +21,7 @@ bool loads(const schedule::Plan& plan) {
 }  // namespace
 
 void Engine::leave_saved(std::chrono::nanoseconds grace) {
+  begins_first_ = true;
   if (!options_.saves && parts_.snapshots == nullptr) return leave(grace);
   const SteadyTime at = parts_.clock.now() + grace;
   leave_saved_at_.store(std::max<std::int64_t>(1, at.time_since_epoch().count()));
@@ -29,7 +30,7 @@ void Engine::leave_saved(std::chrono::nanoseconds grace) {
 
 void Engine::settle_leave() {
   if (options_.saves || leave_saved_at_.load() == 0 || leave_is_over()) return;
-  if (pending_ || (offer_ && !generation_->running)) return;  // others fetch its layers
+  if (pending_ || awaits_go() || offer_) return;  // others fetch its layers
   const bool copied = generation_ && generation_->trains() &&
                       generation_->current.plan.replica_count() == 1 &&
                       generation_->current.plan.stage_count() > 1;
@@ -101,9 +102,10 @@ bool Engine::leave_is_over() const {
 
 std::optional<Ending> Engine::end_of_leave() const {
   if (leave_saved_at_.load() == 0) return std::nullopt;
-  // A rank without a stage waits, too: the others may need it as their coordinator.
-  const bool hands_over = !options_.saves && offer_;
-  const bool waits = generation_ && (generation_->running || hands_over) && !generation_->broken;
+  // A rank without a stage waits, too: the others may need it as their coordinator. One that has
+  // said READY_STATE waits for GO, since the others cannot begin without it.
+  const bool begins = awaits_go() || (!options_.saves && offer_);
+  const bool waits = generation_ && (generation_->running || begins) && !generation_->broken;
   if (waits && !leave_is_over()) return std::nullopt;
   const std::string what = options_.saves ? "saved" : "copied";
   std::string how = ", " + what;
