@@ -314,7 +314,9 @@ void PlanSwitch::give_up(protocol::Outcome outcome, const std::string& reason,
     to_ranks(attempt_->plan, protocol::Abort{attempt_->plan.revision}, members, effects);
   }
   // The place of the lost rank is waited for instead, which need not come later for that.
-  const bool no_cover = !attempt_->covered.empty() && outcome == protocol::Outcome::kRefused;
+  // Where ranks are silent, others may go on without them, too.
+  const bool no_cover =
+      !attempt_->covered.empty() && outcome == protocol::Outcome::kRefused && !attempt_->unprepared;
   cover_refused_ = cover_refused_ || no_cover;
   if (attempt_->rejoin) {
     if (!no_cover) count_failure();

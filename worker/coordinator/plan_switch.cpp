@@ -124,9 +124,10 @@ void PlanSwitch::try_prepare(const Members& members, SteadyTime now, Effects& ef
   attempt_->covered.clear();
   auto filled = fill_plan(attempt_->wanted, job_uid_, members);
   const bool dead = filled && dead_.within(*filled, members);
-  if (dead && base_ && !broken_) return await_links(*filled, members, now, effects);
+  const bool silent = filled && has_silent(*filled, members);
+  if ((dead || silent) && base_ && !broken_) return await_answers(*filled, members, now, effects);
   if (dead && !dead_.settled(now)) return;
-  if (dead || (!filled && filled.error().code == Code::kUnavailable)) {
+  if (dead || silent || (!filled && filled.error().code == Code::kUnavailable)) {
     if (auto without = cover(members, now)) {
       filled = fill_plan(*std::move(without), job_uid_, members);
     }
@@ -150,6 +151,7 @@ void PlanSwitch::try_prepare(const Members& members, SteadyTime now, Effects& ef
     attempt_->plan.state = lives ? schedule::StateMove::kMove : schedule::StateMove::kKeep;
   }
   if (awaits_inventories(members, now, effects)) return;
+  if (give_up_silent(members, effects)) return try_prepare(members, now, effects);
   if (!attempt_->covered.empty() && !holds_point(members)) return;  // the absent may hold more
   attempt_->joins = !covered_.empty() && !broken_;
   attempt_->incarnation = next_incarnation(members);
@@ -379,6 +381,7 @@ Effects PlanSwitch::tick(const Members& members, SteadyTime now) {
     effects.send = dead_.probes(*base_, members, now);
   } else if (phase_ == Phase::kPreparing && now >= *attempt_->deadline) {
     const std::string silent = silent_pods(members);
+    note_unprepared(members);
     give_up(protocol::Outcome::kRefused,
             "no answer to PREPARE within " +
                 std::to_string(

@@ -111,6 +111,7 @@ class PlanSwitch {
     // Time of the next request for what ranks hold, and the end of the wait for it.
     std::optional<SteadyTime> ask_at = {}, asks_until = {}, asks_longer_until = {};
     std::set<int> waiting;                   // workers that have not answered
+    bool unprepared = false;                 // they did not in time
     std::optional<SteadyTime> deadline;      // of the phase
     std::optional<SteadyTime> ends_at = {};  // the meeting of ranks between which a link is dead
     SteadyTime not_before{};                 // start of a delayed rejoin
@@ -130,9 +131,9 @@ class PlanSwitch {
   // recover.cpp: after a failure, the wanted plan without the replicas that lack a rank. Nothing:
   // it cannot go without them, or they may return soon.
   std::optional<schedule::Plan> cover(const Members& members, SteadyTime now);
-  // While training goes on, a link between ranks of the next plan is dead.
-  void await_links(const schedule::Plan& plan, const Members& members, SteadyTime now,
-                   Effects& effects);
+  // While training goes on, a link between ranks of the next plan is dead, or one is silent.
+  void await_answers(const schedule::Plan& plan, const Members& members, SteadyTime now,
+                     Effects& effects);
   bool patient() const;  // true if it waits for its pods without a deadline
   // Time limits. Ranks answer PREPARE between two ops, so within a step. A plan is applied when a
   // step with it is done.
@@ -144,6 +145,14 @@ class PlanSwitch {
   bool can_keep(const Members& members) const;
   // recover.cpp, after a failure: true while members have yet to tell what they hold.
   bool awaits_inventories(const Members& members, SteadyTime now, Effects& effects);
+  // The ranks that have not told in time count as lost until they tell. Returns whether there is a
+  // new one.
+  bool give_up_silent(const Members& members, Effects& effects);
+  bool silent(const MemberState& state) const;
+  bool has_silent(const schedule::Plan& plan, const Members& members) const;
+  void leave_out_silent(std::set<int>& lost, const Members& members) const;
+  // PREPARE is not answered in time.
+  void note_unprepared(const Members& members);
   // True while it goes on to ask, because what the others hold lies more than a step behind one of
   // the missing members.
   bool asks_longer(const std::vector<int>& missing, const Members& members, SteadyTime now,
@@ -244,6 +253,8 @@ class PlanSwitch {
   // By worker index: MemberState::told when its COMMIT or GO was sent. What it holds is known once
   // it has told more.
   std::map<int, std::uint64_t> told_before_;
+  // By worker index: MemberState::told when it counted as lost, because it did not answer.
+  std::map<int, std::uint64_t> silent_;
   std::int64_t history_ = 0;  // of the last COMMIT of a new generation
   int failed_rejoins_ = 0, failed_joins_ = 0;
   std::optional<bool> failed_join_;  // the newest counted failure, if not forgiven, is of a join

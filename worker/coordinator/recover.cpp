@@ -81,20 +81,69 @@ bool PlanSwitch::asks_longer(const std::vector<int>& missing, const Members& mem
   return now < *attempt.asks_longer_until;
 }
 
+bool PlanSwitch::silent(const MemberState& state) const {
+  const auto since = silent_.find(state.member.worker_index);
+  return since != silent_.end() && since->second == state.told;
+}
+
+bool PlanSwitch::has_silent(const schedule::Plan& plan, const Members& members) const {
+  return std::ranges::any_of(plan.ranks, [&](const schedule::RankPlace& rank) {
+    const MemberState* const state = members.by_pod(rank.pod);
+    return state != nullptr && silent(*state);
+  });
+}
+
+void PlanSwitch::leave_out_silent(std::set<int>& lost, const Members& members) const {
+  for (const schedule::RankPlace& rank : attempt_->wanted.ranks) {
+    const MemberState* const state = members.by_pod(rank.pod);
+    if (state != nullptr && silent(*state)) lost.insert(rank.replica);
+  }
+}
+
+bool PlanSwitch::give_up_silent(const Members& members, Effects& effects) {
+  if (!recovers()) return false;
+  std::vector<std::string> pods;
+  for (const auto& [index, state] : members.all()) {
+    if (!state.connected() || told(state) || silent(state)) continue;
+    silent_[index] = state.told;
+    pods.push_back(state.member.pod);
+  }
+  if (pods.empty()) return false;
+  effects.notes.push_back(joined(pods, ", ") +
+                          " counts as lost until it tells what it holds, for which it was asked");
+  return true;
+}
+
+// The ranks of a generation that goes on may be in a long step.
+void PlanSwitch::note_unprepared(const Members& members) {
+  attempt_->unprepared = true;
+  for (const int index : attempt_->waiting) {
+    const MemberState& state = *members.find(index);
+    const bool trains =
+        training() != nullptr && std::ranges::find(base_->ranks, state.member.pod,
+                                                   &schedule::RankPlace::pod) != base_->ranks.end();
+    if (!trains) silent_[index] = state.told;
+  }
+}
+
 // A rank tells by itself when it has dropped its step, or by its HELLO. One that trains although
 // the generation is over, for a coordinator that has died, drops its step when it is asked. A rank
-// that does not answer, as it would not answer PREPARE, counts as one that holds nothing. But where
-// a start without it would repeat what it has done, it gets as long as a rank may need for a step.
+// that does not answer, as it would not answer PREPARE, counts as lost. But where a start without
+// it would repeat what it has done, it gets as long as a rank may need for a step.
 bool PlanSwitch::awaits_inventories(const Members& members, SteadyTime now, Effects& effects) {
   if (!recovers()) return false;
   std::vector<int> missing;
+  bool asked_before = true;
   for (const auto& [index, state] : members.all()) {
-    if (state.connected() && !told(state)) missing.push_back(index);
+    if (!state.connected() || (told(state) && !silent(state))) continue;
+    missing.push_back(index);
+    asked_before = asked_before && silent(state);
   }
   Attempt& attempt = *attempt_;
   if (missing.empty()) return false;
   if (!attempt.asks_until) {
-    attempt.asks_until = now + time_to_tell(members, time_to_answer(members));
+    const auto limit = time_to_tell(members, time_to_answer(members));
+    attempt.asks_until = asked_before ? now : now + limit;
     attempt.ask_at = now + (base_ ? kAskAgain : kAskAgain.zero());
   }
   if (now >= *attempt.asks_until && !asks_longer(missing, members, now, effects)) return false;
@@ -112,7 +161,8 @@ bool PlanSwitch::awaits_inventories(const Members& members, SteadyTime now, Effe
 std::vector<MemberInventory> PlanSwitch::inventories(const Members& members) const {
   std::vector<MemberInventory> list;
   for (const auto& [index, state] : members.all()) {
-    if (state.connected() && told(state)) list.push_back({index, state.inventory});
+    if (state.connected() && told(state) && !silent(state))
+      list.push_back({index, state.inventory});
   }
   return list;
 }
@@ -136,6 +186,7 @@ std::optional<schedule::Plan> PlanSwitch::cover(const Members& members, SteadyTi
   const bool lacks = !lost.empty();
   if (!lacks && !holds_point(members)) return std::nullopt;  // nobody has trained yet
   dead_.leave_out(lost, attempt.wanted, members);
+  leave_out_silent(lost, members);
   const int missing = static_cast<int>(lost.size());
   const int living = attempt.wanted.replica_count() - missing;
   if (missing == 0 || living == 0) return std::nullopt;
@@ -158,11 +209,16 @@ void PlanSwitch::on_unanswered(int index, const protocol::Unanswered& unanswered
 }
 
 // Training goes on meanwhile, which it would not while the ranks of the plan meet in vain.
-void PlanSwitch::await_links(const schedule::Plan& plan, const Members& members, SteadyTime now,
-                             Effects& effects) {
+void PlanSwitch::await_answers(const schedule::Plan& plan, const Members& members, SteadyTime now,
+                               Effects& effects) {
   for (auto& probe : dead_.probes(plan, members, now)) effects.send.push_back(std::move(probe));
   if (attempt_->deadline && now >= *attempt_->deadline) {
-    give_up(protocol::Outcome::kRefused, dead_.text(members), members, now, effects);
+    std::string why = dead_.text(members);
+    for (const schedule::RankPlace& rank : plan.ranks) {
+      const MemberState* const state = members.by_pod(rank.pod);
+      if (state != nullptr && silent(*state)) why = "pod " + rank.pod + " does not answer";
+    }
+    give_up(protocol::Outcome::kRefused, why, members, now, effects);
   }
 }
 

@@ -156,7 +156,7 @@ struct World {
       const bool idle =
           std::holds_alternative<protocol::Go>(message) &&
           std::ranges::find(prepared.ranks, pod, &schedule::RankPlace::pod) == prepared.ranks.end();
-      if (!(drops && tells) && !idle) continue;
+      if ((!(drops && tells) && !idle) || hangs.contains(index)) continue;
       tell(index);
       any = true;
     }
@@ -195,6 +195,7 @@ struct World {
   }
 
   bool tells = true;                       // ranks tell what they hold
+  std::set<int> hangs;                     // but for these
   schedule::Plan prepared;                 // the last plan that was prepared
   std::set<int> summed;                    // those that lack only the update of their step
   std::map<int, protocol::KeptSums> sums;  // what they have kept of the next step
