@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/worker/stage/ops/numeric.h"
+#include "tests/worker/stage/ops/random_block.h"
 #include "worker/base/random.h"
 #include "worker/stage/ops/bf16.h"
 #include "worker/stage/ops/kernels.h"
@@ -66,30 +67,6 @@ std::vector<float> expected_block(int bits, const std::vector<float>& block) {
   return result;
 }
 
-// Floats of all sizes, or all of one size, with zeros, subnormals, infinities and NaNs among them.
-std::vector<float> random_block(Random& random, std::size_t count) {
-  std::vector<float> block(count);
-  const std::uint64_t kind = random.below(16);
-  const int size = static_cast<int>(random.below(250)) - 125;
-  for (float& x : block) {
-    const auto bits = static_cast<std::uint32_t>(random.below(1ULL << 32U));
-    if (kind == 0) {
-      x = std::bit_cast<float>(bits);
-    } else if (kind < 4) {
-      x = std::ldexp(static_cast<float>(2 * random.uniform() - 1),
-                     size - static_cast<int>(random.below(40)));
-    } else {
-      x = std::ldexp(static_cast<float>(2 * random.uniform() - 1), size);
-    }
-  }
-  // The largest at the very edges between two scales.
-  if (kind == 5) {
-    constexpr float kEdges[] = {127, 63.5F, 31, 15.5F, 1, 2, 126.99999F, 127.00001F, 31.000002F};
-    block[random.below(count)] = std::ldexp(kEdges[random.below(std::size(kEdges))], size % 100);
-  }
-  return block;
-}
-
 // Ten million blocks in the long form, over all tests.
 int rounds() {
   return std::getenv("WEIR_FULL") != nullptr ? 5'000'000 : 20'000;
@@ -103,7 +80,7 @@ TEST(BlockCodec, FollowsTheRule) {
   Random random(5);
   for (int i = 0, count = rounds(); i < count; ++i) {
     const std::size_t size = i % 7 == 0 ? 1 + random.below(kBlock) : kBlock;
-    const std::vector<float> block = random_block(random, size);
+    const std::vector<float> block = test::random_block(random, size);
     for (const int bits : kBlockCodecs) {
       const std::vector<float> got = through(bits, block), want = expected_block(bits, block);
       for (std::size_t n = 0; n < size; ++n) {
@@ -118,7 +95,7 @@ TEST(BlockCodec, FollowsTheRule) {
 TEST(BlockCodec, GivesTheSameBytesForWhatItDecoded) {
   Random random(6);
   for (int i = 0, count = rounds(); i < count; ++i) {
-    const std::vector<float> block = random_block(random, kBlock);
+    const std::vector<float> block = test::random_block(random, kBlock);
     for (const int bits : kBlockCodecs) {
       const CodecShape shape = one_sample(bits, kBlock);
       const Bytes once = encoded(shape, block);
