@@ -29,7 +29,7 @@ constexpr std::uint64_t kParts = 4;
 // sanitizers. Too short for a window of 1,000 steps: here memory is watched, not throughput.
 constexpr double kHorizon = 400;  // seconds
 #else
-constexpr std::uint64_t kParts = 20;  // one seed each: ctest runs them beside each other
+constexpr std::uint64_t kParts = 10;  // one seed each: ctest runs them beside each other
 constexpr double kHorizon = 3600;     // seconds
 #endif
 
@@ -43,7 +43,7 @@ Seeds seeds_of(std::uint64_t part) {
     const std::uint64_t first = std::strtoull(some, &rest, 10);
     return part == 0 ? Seeds{first, std::strtoull(rest + 1, nullptr, 10)} : Seeds{};
   }
-  std::uint64_t all = full_run() ? 200 : 20;
+  std::uint64_t all = full_run() ? 200 : 10;
 #ifdef WEIR_SANITIZED
   all = 4;
 #endif
