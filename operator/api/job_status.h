@@ -173,6 +173,7 @@ struct PerformanceLine {
 };
 struct PerformanceRank {  // of that replica; percent of a step
   int stage = 0, busy = 0, late = 0, link = 0, full = 0, replicas = 0, update = 0;
+  std::optional<int> throttled = {};  // by its CPU limit; nothing: its worker tells of none
   bool operator==(const PerformanceRank&) const = default;
 };
 struct PerformanceCause {  // seconds: that a step would save without it

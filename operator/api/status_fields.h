@@ -191,6 +191,7 @@ void fields(const auto& io, Same<PerformanceRank> auto& rank) {
   io("fullPercent", rank.full);
   io("replicasPercent", rank.replicas);
   io("updatePercent", rank.update);
+  io("throttledPercent", rank.throttled);
 }
 void fields(const auto& io, Same<PerformanceCause> auto& one) {
   io.always("cause", one.cause);

@@ -51,15 +51,24 @@ Lines top_lines(const std::vector<JobView>& jobs, api::Time now, bool with_names
 
 namespace {
 
+using PerformanceRank = api::PerformanceRank;
+
+bool any_throttled(const api::Performance& performance) {
+  return std::ranges::any_of(
+      performance.ranks, [](const PerformanceRank& rank) { return rank.throttled.has_value(); });
+}
+
 // The other replicas' ranks are not told.
 void add_shares(const api::Performance& performance, const schedule::RankPlace& rank, Row& row) {
-  const auto told = std::ranges::find(performance.ranks, rank.stage, &api::PerformanceRank::stage);
+  const auto told = std::ranges::find(performance.ranks, rank.stage, &PerformanceRank::stage);
   const bool known = rank.replica == performance.replica && told != performance.ranks.end();
-  for (const auto share : {&api::PerformanceRank::busy, &api::PerformanceRank::late,
-                           &api::PerformanceRank::link, &api::PerformanceRank::full,
-                           &api::PerformanceRank::replicas, &api::PerformanceRank::update}) {
+  for (const auto share :
+       {&PerformanceRank::busy, &PerformanceRank::late, &PerformanceRank::link,
+        &PerformanceRank::full, &PerformanceRank::replicas, &PerformanceRank::update}) {
     row.push_back(known ? std::to_string(*told.*share) + " %" : "-");
   }
+  if (!any_throttled(performance)) return;
+  row.push_back(known && told->throttled ? std::to_string(*told->throttled) + " %" : "-");
 }
 
 }  // namespace
@@ -86,6 +95,8 @@ Lines rank_lines(const JobView& job, const schedule::Plan* plan, api::Time now) 
     for (const char* column : {"BUSY", "LATE", "LINK", "FULL", "REPLICAS", "UPDATE"}) {
       rows.front().emplace_back(column);
     }
+    // Names would be cut for a column that tells nothing of most jobs.
+    if (any_throttled(performance)) rows.front().emplace_back("THROTTLED");
   }
   for (std::size_t i = 0; i < plan->ranks.size(); ++i) {
     const schedule::RankPlace& rank = plan->ranks[i];

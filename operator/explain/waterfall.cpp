@@ -29,12 +29,17 @@ double sum(const PartSeconds& parts, std::initializer_list<StepPart> chosen) {
 
 }  // namespace
 
-RankShares shares_of(const PartSeconds& parts) {
+RankShares shares_of(const protocol::SegmentRank& rank) {
+  const PartSeconds parts = rank.parts.value_or(PartSeconds{});
   const double all = std::accumulate(parts.seconds.begin(), parts.seconds.end(), 0.0);
-  const auto percent = [&](std::initializer_list<StepPart> chosen) {
-    return all > 0 ? static_cast<int>(std::lround(100 * sum(parts, chosen) / all)) : 0;
+  if (all <= 0) return {};
+  const auto of_step = [all](double seconds) {
+    return static_cast<int>(std::lround(100 * std::min(1.0, seconds / all)));
   };
-  return {
+  const auto percent = [&](std::initializer_list<StepPart> chosen) {
+    return of_step(sum(parts, chosen));
+  };
+  RankShares shares{
       .busy = percent({StepPart::kForward, StepPart::kBackward, StepPart::kWeights,
                        StepPart::kOptimizer, StepPart::kData, StepPart::kCodec, StepPart::kClip}),
       .late = percent({StepPart::kForwardLate, StepPart::kGradientLate}),
@@ -42,6 +47,9 @@ RankShares shares_of(const PartSeconds& parts) {
       .full = percent({StepPart::kFullLink, StepPart::kFullPeer}),
       .replicas = percent({StepPart::kSum, StepPart::kAverage}),
       .update = percent({StepPart::kNote, StepPart::kVerdict})};
+  // All threads of the container together may have been throttled for longer than the step.
+  if (rank.throttled_seconds > 0) shares.throttled = of_step(rank.throttled_seconds);
+  return shares;
 }
 
 std::optional<Waterfall> waterfall(const Steps& steps) {

@@ -53,16 +53,18 @@ struct Waterfall {
 };
 
 // Parts of a step that a rank spends on this, in percent of it. Rounded, so they need not add up to
-// 100.
+// 100; throttling comes at any time, so it is in the others, too.
 struct RankShares {
-  int busy = 0;      // ops, norm, optimizer, loading data
-  int late = 0;      // waits for inputs that their senders have not handed over
-  int link = 0;      // waits for inputs that are on their way
-  int full = 0;      // waits for a slot of the receiver
-  int replicas = 0;  // waits for other replicas
-  int update = 0;    // waits for the gradients of other stages at the end
+  int busy = 0;                       // ops, norm, optimizer, loading data
+  int late = 0;                       // waits for inputs that their senders have not handed over
+  int link = 0;                       // waits for inputs that are on their way
+  int full = 0;                       // waits for a slot of the receiver
+  int replicas = 0;                   // waits for other replicas
+  int update = 0;                     // waits for the gradients of other stages at the end
+  std::optional<int> throttled = {};  // by its CPU limit; nothing: its worker tells of none
 };
-RankShares shares_of(const protocol::PartSeconds& parts);
+// All 0 of a rank that does not tell its parts.
+RankShares shares_of(const protocol::SegmentRank& rank);
 
 // Nothing if stages, links and parts do not fit together, or the order cannot be simulated.
 std::optional<Waterfall> waterfall(const Steps& steps);

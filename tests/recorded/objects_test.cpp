@@ -142,7 +142,7 @@ api::ReportStatus report() {
       "n3",
       {{"Compute", "1400.5"}, {"NotExplained", "110.5"}},
       1,
-      {{0, 60, 20, 5, 4, 3, 2}},
+      {{0, 60, 20, 5, 4, 3, 2}, {1, 80, 10, 4, 3, 2, 1, 27}},
       "SlowLink",
       "link n1 -> n2 (stages 0, 1): 38.0Mbit/s, usually 3.4Gbit/s",
       "0.3210",

@@ -112,7 +112,7 @@ ReportStatus with_long_explanation() {
                         kLong, kLong, kLong, {},    kLong, kLong, {}};
   status.performance.also_seen.assign(kMany, {kLong, kLong, kLong});
   status.performance.remedies.assign(kMany, {kLong, kLong, kLong, kLong});
-  status.performance.ranks.assign(kMany, {kHuge, kHuge, kHuge, kHuge, kHuge, kHuge, kHuge});
+  status.performance.ranks.assign(kMany, {kHuge, kHuge, kHuge, kHuge, kHuge, kHuge, kHuge, kHuge});
   status.performance.lines.assign(kMany, {kLong, kLong});
   return status;
 }

@@ -129,6 +129,21 @@ TEST(Views, RanksShowWhatTheyDoOfAStep) {
                 "-     -     -         -\n"));
 }
 
+TEST(Views, RanksShowForHowLongTheirCpuLimitThrottlesThem) {
+  json job = running_job();
+  job["status"]["performance"] = json::parse(R"json({"stepMilliseconds": "1511.0", "ranks": [
+      {"stage": 0, "busyPercent": 63, "latePercent": 20, "linkPercent": 4, "fullPercent": 8},
+      {"stage": 1, "busyPercent": 90, "latePercent": 10, "throttledPercent": 27}]})json");
+  const schedule::Plan plan = plan_of(2, 2);
+
+  const Lines lines = rank_lines(view_of(job), &plan, kNow);
+
+  for (const auto& line : lines) EXPECT_LE(width_of(line), kLineWidth);
+  EXPECT_THAT(text_of(lines), HasSubstr("LINK  FULL  REPLICAS  UPDATE  THROTTLED\n"));
+  EXPECT_THAT(text_of(lines), HasSubstr("4 %   8 %   0 %       0 %     -\n"));
+  EXPECT_THAT(text_of(lines), HasSubstr("0 %   0 %   0 %       0 %     27 %\n"));
+}
+
 TEST(Views, PlanShowsStagesAndWhatRevisionsBrought) {
   EXPECT_EQ(text_of(plan_lines(view_of(running_job()), two_plans(), one_outcome(), kNow)),
             "gpt: plan 2 (Retune), in force since step 120; k=2, 16 micro-batches of 4, 2 stages\n"

@@ -92,15 +92,15 @@ TEST(Waterfall, SaysNothingOfWhatDoesNotFitTogether) {
 }
 
 TEST(RankShares, ArePercentOfAllParts) {
-  const RankShares shares = shares_of(parts({{StepPart::kForward, 3},
-                                             {StepPart::kOptimizer, 1},
-                                             {StepPart::kForwardLate, 2},
-                                             {StepPart::kGradientLink, 1},
-                                             {StepPart::kFullLink, 0.2},
-                                             {StepPart::kFullPeer, 0.3},
-                                             {StepPart::kSum, 1},
-                                             {StepPart::kVerdict, 0.5},
-                                             {StepPart::kOther, 1}}));
+  const RankShares shares = shares_of({.parts = parts({{StepPart::kForward, 3},
+                                                       {StepPart::kOptimizer, 1},
+                                                       {StepPart::kForwardLate, 2},
+                                                       {StepPart::kGradientLink, 1},
+                                                       {StepPart::kFullLink, 0.2},
+                                                       {StepPart::kFullPeer, 0.3},
+                                                       {StepPart::kSum, 1},
+                                                       {StepPart::kVerdict, 0.5},
+                                                       {StepPart::kOther, 1}})});
   EXPECT_EQ(shares.busy, 40);
   EXPECT_EQ(shares.late, 20);
   EXPECT_EQ(shares.link, 10);
@@ -108,6 +108,15 @@ TEST(RankShares, ArePercentOfAllParts) {
   EXPECT_EQ(shares.replicas, 10);
   EXPECT_EQ(shares.update, 5);
   EXPECT_EQ(shares_of({}).busy, 0);
+}
+
+TEST(RankShares, TellThrottlingOfAtMostTheWholeStepAndOnlyWhereTheWorkerDoes) {
+  protocol::SegmentRank rank{.parts = parts({{StepPart::kForward, 3}, {StepPart::kSum, 1}})};
+  EXPECT_EQ(shares_of(rank).throttled, std::nullopt);
+  rank.throttled_seconds = 1;
+  EXPECT_EQ(shares_of(rank).throttled, 25);
+  rank.throttled_seconds = 9;  // of all threads of the container
+  EXPECT_EQ(shares_of(rank).throttled, 100);
 }
 
 // Where links are no faster than usual, no line but the last one is negative.

@@ -53,7 +53,7 @@ struct NetworkMemory {
   int steps = 0;                                            // of that segment
   std::string slowest_node;                                 // that has the slowest stage
   int replica = 0;                                          // whose step the waterfall divides
-  std::vector<protocol::PartSeconds> parts;                 // of its ranks by stage
+  std::vector<protocol::SegmentRank> ranks;                 // of it, by stage
   // With the waterfall: what makes the step slow, what would help.
   explain::DeviceHistory devices;
   explain::Causes causes;

@@ -124,10 +124,8 @@ void explain_step(const Explained& segment, NetworkMemory& memory) {
   if (!memory.waterfall) return;
   memory.steps = segment.evidence.steps;
   memory.replica = *replica;
-  memory.parts.assign(plan.stages.size(), {});
-  for (const auto& rank : seen.ranks) {
-    memory.parts[static_cast<std::size_t>(rank.stage)] = *rank.parts;
-  }
+  memory.ranks.assign(plan.stages.size(), {});
+  for (const auto& rank : seen.ranks) memory.ranks[static_cast<std::size_t>(rank.stage)] = rank;
   for (const schedule::RankPlace& rank : plan.ranks) {
     const bool slowest = rank.replica == *replica && rank.stage == memory.waterfall->slowest_stage;
     if (slowest) memory.slowest_node = rank.node;

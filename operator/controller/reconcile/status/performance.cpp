@@ -73,10 +73,10 @@ void show_performance(const View& view, const Draft& draft, api::ReportStatus& s
     performance.lines.push_back({explain::kLineNames[i], number(static_cast<double>(own) / 10, 1)});
   }
   performance.replica = network.replica;
-  for (std::size_t s = 0; s < network.parts.size(); ++s) {
-    const explain::RankShares shares = explain::shares_of(network.parts[s]);
+  for (std::size_t s = 0; s < network.ranks.size(); ++s) {
+    const explain::RankShares shares = explain::shares_of(network.ranks[s]);
     performance.ranks.push_back({static_cast<int>(s), shares.busy, shares.late, shares.link,
-                                 shares.full, shares.replicas, shares.update});
+                                 shares.full, shares.replicas, shares.update, shares.throttled});
   }
   show_causes(view, draft, performance);
 }

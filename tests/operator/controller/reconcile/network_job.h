@@ -47,6 +47,7 @@ struct NetworkJob {
           const double factor = stage == slow_stage ? 1.4 : 1;
           protocol::SegmentRank rank{
               .stage = stage, .forward_seconds = 0.02 * factor, .backward_seconds = 0.04 * factor};
+          if (stage == throttled_stage) rank.throttled_seconds = 0.001;
           rank.parts.emplace();
           rank.parts->seconds[static_cast<std::size_t>(protocol::StepPart::kOptimizer)] = 0.01;
           rank.parts->seconds[static_cast<std::size_t>(protocol::StepPart::kCodec)] = codec_seconds;
@@ -62,6 +63,7 @@ struct NetworkJob {
   int connections = 1;       // of that link
   double rounding = 0.0075;  // its error
   int slow_stage = -1;       // that computes 40 % slower
+  int throttled_stage = -1;  // for 1 ms of a step
   double codec_seconds = 0;  // of a step, on each stage
 };
 

@@ -133,6 +133,7 @@ std::map<std::string, long> tenths(const api::Performance& performance) {
 TEST(WhereAStepGoes, IsToldInLinesThatAddUp) {
   Job job;
   job.tells_parts = true;
+  job.throttled_stage = 2;
   job.train(20, kFast, 1.15);
   const api::Performance usual = job.world.job.report.performance;
   EXPECT_EQ(usual.step_milliseconds, "1150.0");
@@ -147,6 +148,8 @@ TEST(WhereAStepGoes, IsToldInLinesThatAddUp) {
   ASSERT_EQ(usual.ranks.size(), 4U);
   EXPECT_EQ(usual.ranks[3].stage, 3);
   EXPECT_EQ(usual.ranks[3].busy, 100) << "the optimizer is all that this test tells";
+  EXPECT_EQ(usual.ranks[2].throttled, 10);
+  EXPECT_EQ(usual.ranks[3].throttled, std::nullopt);
 
   job.train(16, kSlow, 1.5);
   auto slow = tenths(job.world.job.report.performance);
