@@ -136,10 +136,15 @@ def report(part, logs, rows):
     with open(logs / "tests.tsv", "a", encoding="utf-8") as out:
         for name, seconds, verdict in rows:
             out.write(f"{part}\t{name}\t{seconds:.3f}\t{verdict}\n")
-    for name, _, verdict in rows:
+    print_failed((part, *row) for row in rows)
+    print(*(sum(verdict == wanted for _, _, verdict in rows) for wanted in ("pass", "fail", "skip")))
+
+
+def print_failed(rows):
+    """rows: as rows_of tells them."""
+    for part, name, _, verdict in rows:
         if verdict == "fail":
             print(f"FAILED {part}: {name}")
-    print(*(sum(verdict == wanted for _, _, verdict in rows) for wanted in ("pass", "fail", "skip")))
 
 
 def rows_of(logs):
@@ -158,9 +163,7 @@ def slowest(logs, number):
 
 def failed(logs):
     """Short enough for the end of a log of which only the end is kept."""
-    for part, name, _, verdict in rows_of(logs):
-        if verdict == "fail":
-            print(f"FAILED {part}: {name}")
+    print_failed(rows_of(logs))
     for log in sorted(logs.glob("*.log")):
         lines = log.read_text(errors="replace").splitlines()
         for number, line in enumerate(lines):
