@@ -75,11 +75,14 @@ class Job {
     if (worker == stages() - 1) keep_log();
   }
   // As a pod that is deleted or drained, with the time to end.
-  void leave(int worker) {
-    workers()[worker].signal(SIGTERM);
-    ASSERT_EQ(workers()[worker].wait(), kTerminated) << workers()[worker].errors();
-    std::filesystem::remove_all(folder_of(worker));
-    if (worker == stages() - 1) keep_log();
+  void leave(const std::vector<int>& together) {
+    for (const int worker : together) workers()[worker].signal(SIGTERM);
+    for (const int worker : together) {
+      ASSERT_EQ(workers()[worker].wait(), kTerminated) << workers()[worker].errors();
+      EXPECT_THAT(workers()[worker].errors(), HasSubstr(", copied")) << workers()[0].errors();
+      std::filesystem::remove_all(folder_of(worker));
+      if (worker == stages() - 1) keep_log();
+    }
   }
   void keep_log() { logs_.push_back(workers().steps(stages() - 1)); }
   void start_again(const std::vector<int>& killed) {
@@ -197,14 +200,27 @@ TEST(Recovery, OfAWorkerThatLeavesRepeatsNoStep) {
     for (int victim = 0; victim < stages; ++victim) {
       SCOPED_TRACE("stages " + std::to_string(stages) + ", worker " + std::to_string(victim));
       ASSERT_TRUE(job.has_copies()) << job.workers()[0].errors();
-      job.leave(victim);
-      EXPECT_THAT(job.workers()[victim].errors(), HasSubstr(", copied"));
+      job.leave({victim});
       job.start_again({victim});
       ASSERT_TRUE(job.trains()) << job.workers()[0].errors() << job.workers()[1].errors();
       EXPECT_TRUE(job.workers()[victim].says("state moved"));
     }
     EXPECT_THAT(job.end(), IsEmpty());
   }
+}
+
+// As those of a node that is drained: of the first two the second keeps the copy of the first.
+TEST(Recovery, OfWorkersThatLeaveTogetherRepeatsNoStep) {
+  constexpr int kFour = 4;
+  Job job(kFour, {"--recovery-copies=On"});
+  for (const std::vector<int>& together : {std::vector{1, 2}, std::vector{1, 2, 3}}) {
+    ASSERT_TRUE(job.has_copies()) << job.workers()[0].errors();
+    job.leave(together);
+    job.start_again(together);
+    ASSERT_TRUE(job.trains()) << job.workers()[0].errors() << job.workers()[1].errors();
+    for (const int worker : together) EXPECT_TRUE(job.workers()[worker].says("state moved"));
+  }
+  EXPECT_THAT(job.end(), IsEmpty());
 }
 
 TEST(Recovery, OfALostPodStartsAgainWithoutCopies) {

@@ -26,7 +26,8 @@ using nlohmann::json;
 
 constexpr const char* kInLog = "snapshots";
 constexpr const char* kHistories = "histories.json";
-constexpr const char* kCopies = "copies";  // folder
+constexpr const char* kCopies = "copies";  // folder; the next ones are copies-1, copies-2 ..
+constexpr int kShelves = 4;                // coordinator::kMostCopies
 constexpr auto kLastTasks = std::chrono::seconds(1);
 constexpr auto kCopyLimit = std::chrono::minutes(30);  // of a fetch, pauses included
 
@@ -50,15 +51,20 @@ std::int64_t bytes_of(stage::Stage& stage) {
 
 Snapshots::Snapshots(const std::string& folder, const std::string& owner, const stage::Model& model,
                      const Settings& settings, Wire wire)
-    : wire_(std::move(wire)),
-      own_(folder, owner, model, settings),
-      copies_(checkpoint::join(folder, kCopies), owner, model, settings) {
+    : wire_(std::move(wire)), own_(folder, owner, model, settings) {
+  for (int i = 0; i < kShelves; ++i) {
+    const std::string name = kCopies + (i > 0 ? "-" + std::to_string(i) : std::string());
+    copies_.push_back(
+        std::make_unique<SnapshotShelf>(checkpoint::join(folder, name), owner, model, settings));
+  }
   if (!own_.open()) return;
   read_histories();
   const std::string refusal =
       histories_.begun == 0 ? std::string(kHistories) + " is missing" : std::string();
   own_.find(refusal);
-  if (copies_.open()) copies_.find(refusal);
+  for (const auto& shelf : copies_) {
+    if (shelf->open()) shelf->find(refusal);
+  }
 }
 
 Snapshots::~Snapshots() {
@@ -219,11 +225,19 @@ void Snapshots::copy(const protocol::Save& order, bool beside) {
     say_copy_failed(order.step, {code, error});
   };
   if (wire_.exchange == nullptr || source.files.empty()) return failed("it cannot fetch copies");
-  if (copies_.busy()) return failed("the copy before is still being fetched");
-  const auto kept = copies_.kept();
-  const std::int64_t newest = kept.empty() ? -1 : kept.back().step;
-  remove_copies_later(
-      copies_.forget([&](std::int64_t one) { return one < newest || one == order.step; }));
+  if (std::ranges::any_of(copies_, &SnapshotShelf::busy, [](auto& one) -> auto& { return *one; })) {
+    return failed("the copy before is still being fetched");
+  }
+  SnapshotShelf* const shelf = shelf_for(order.step, source.first_layer);
+  if (shelf == nullptr) {
+    return failed("it keeps " + std::to_string(kShelves) + " copies of that step already");
+  }
+  std::int64_t newest = -1;  // older than this one
+  for (const SnapshotShelf::Kept& one : kept_copies()) {
+    if (one.step != order.step) newest = std::max(newest, one.step);
+  }
+  forget_copies([&](std::int64_t one) { return one < newest && one != order.step; }, true);
+  remove_later(*shelf, shelf->forget([&](std::int64_t one) { return one == order.step; }));
   // A layer is in memory and in its file for a moment, and a save must not fail for a copy.
   std::int64_t need = own_bytes_, longest = 0;
   for (const protocol::SavedFile& file : source.files) {
@@ -236,23 +250,25 @@ void Snapshots::copy(const protocol::Save& order, bool beside) {
     return failed("a copy needs " + megabytes(need) + ", " + megabytes(free) + " are free",
                   checkpoint::kNoRoom);
   }
-  copies_.begin(order.step);
+  shelf->begin(order.step);
   stop_copy_ = std::stop_source();
   const CopyOrder wanted{.step = order.step,
                          .source = source,
                          .beside = beside,
                          .key = key_of(order.step),
-                         .stop = stop_copy_.get_token()};
+                         .stop = stop_copy_.get_token(),
+                         .shelf = shelf};
   const bool posted = copier_.post([this, wanted] {
     const Status fetched = fetch(wanted);
     if (!fetched) say_copy_failed(wanted.step, fetched.error());
   });
   if (posted) return;
-  copies_.give_up();
+  shelf->give_up();
   failed("the folder does not keep up");
 }
 
 Status Snapshots::fetch(const CopyOrder& order) {
+  SnapshotShelf& shelf = *order.shelf;
   const auto& files = order.source.files;
   std::vector<std::unique_ptr<std::byte[]>> memory;
   transport::StateRequest request{
@@ -270,55 +286,55 @@ Status Snapshots::fetch(const CopyOrder& order) {
                                           order.stop));
     const double begun = thread_seconds();
     const std::string folder =
-        checkpoint::join(copies_.folder(), checkpoint::unfinished_name(order.step));
-    WEIR_OK(copies_.disk().make_folder(folder));
+        checkpoint::join(shelf.folder(), checkpoint::unfinished_name(order.step));
+    WEIR_OK(shelf.disk().make_folder(folder));
     std::vector<checkpoint::FileEntry> entries;
     for (std::size_t i = 0; i < files.size(); ++i) {
       const std::string_view text(reinterpret_cast<const char*>(memory[i].get()),
                                   static_cast<std::size_t>(files[i].bytes));
       const std::string name = checkpoint::layer_file(request.layers[i].layer);
       if (sha256_hex(text) != files[i].sha256) return invalid(name + ": came damaged");
-      WEIR_OK(copies_.disk().write_file(checkpoint::join(folder, name), text));
+      WEIR_OK(shelf.disk().write_file(checkpoint::join(folder, name), text));
       memory[i].reset();
       entries.push_back({.name = name, .bytes = files[i].bytes, .sha256 = files[i].sha256});
     }
-    WEIR_OK(copies_.disk().sync_folder(folder));
+    WEIR_OK(shelf.disk().sync_folder(folder));
     // The fetch hashes and copies as much, on both sides.
     const double busy = 3 * (thread_seconds() - begun);
     const int last = order.source.first_layer + static_cast<int>(files.size()) - 1;
     // All ranks have their own snapshot of the step before copies are made.
     const std::vector<SnapshotShelf::Kept> own = own_.kept();
     const auto same = std::ranges::find(own, order.step, &SnapshotShelf::Kept::step);
-    return copies_.keep({.step = order.step,
-                         .layers = {order.source.first_layer, last},
-                         .compressed_steps = same != own.end() ? same->compressed_steps : 0},
-                        std::move(entries), [&] {
-                          copied_bytes_ += bytes;
-                          say(protocol::Saved{.step = order.step,
-                                              .files = {},
-                                              .snapshot = true,
-                                              .copy = true,
-                                              .seconds = order.beside ? 0 : busy});
-                        });
+    return shelf.keep({.step = order.step,
+                       .layers = {order.source.first_layer, last},
+                       .compressed_steps = same != own.end() ? same->compressed_steps : 0},
+                      std::move(entries), [&] {
+                        copied_bytes_ += bytes;
+                        say(protocol::Saved{.step = order.step,
+                                            .files = {},
+                                            .snapshot = true,
+                                            .copy = true,
+                                            .seconds = order.beside ? 0 : busy});
+                      });
   };
   const Status done = all();
   if (!done) {
-    copies_.give_up();
-    copies_.remove_unfinished(order.step);
+    shelf.give_up();
+    shelf.remove_unfinished(order.step);
   }
   return done;
 }
 
 std::int64_t Snapshots::copy_step() const {
-  const auto kept = copies_.kept();
-  return kept.empty() ? -1 : kept.back().step;
+  std::int64_t newest = -1;
+  for (const SnapshotShelf::Kept& one : kept_copies()) newest = std::max(newest, one.step);
+  return newest;
 }
 
 std::int64_t Snapshots::host_bytes() const {
   std::int64_t bytes = 0;
-  for (const SnapshotShelf* const shelf : {&own_, &copies_}) {
-    for (const SnapshotShelf::Kept& one : shelf->kept()) bytes += one.bytes;
-  }
+  for (const SnapshotShelf::Kept& one : own_.kept()) bytes += one.bytes;
+  for (const SnapshotShelf::Kept& one : kept_copies()) bytes += one.bytes;
   return bytes;
 }
 
@@ -339,16 +355,47 @@ void Snapshots::remove_later(std::vector<std::int64_t> steps) {
   if (!writer_.post([this, steps] { remove(steps); })) remove(steps);
 }
 
-void Snapshots::remove_copies_later(std::vector<std::int64_t> steps) {
+void Snapshots::forget_copies(const std::function<bool(std::int64_t step)>& which, bool later) {
+  for (const auto& shelf : copies_) {
+    const std::vector<std::int64_t> steps = shelf->forget(which);
+    if (later) {
+      remove_later(*shelf, steps);
+    } else {
+      shelf->remove(steps);
+    }
+  }
+}
+
+void Snapshots::remove_later(SnapshotShelf& shelf, std::vector<std::int64_t> steps) {
   if (steps.empty()) return;
-  if (!copier_.post([this, steps] { copies_.remove(steps); })) copies_.remove(steps);
+  if (!copier_.post([&shelf, steps] { shelf.remove(steps); })) shelf.remove(steps);
+}
+
+SnapshotShelf* Snapshots::shelf_for(std::int64_t step, int first_layer) {
+  SnapshotShelf* empty = nullptr;
+  for (const auto& shelf : copies_) {
+    const auto kept = shelf->kept();
+    const auto same = std::ranges::find(kept, step, &SnapshotShelf::Kept::step);
+    if (same != kept.end() && same->layers.first == first_layer) return shelf.get();
+    if (same == kept.end() && empty == nullptr) empty = shelf.get();
+  }
+  return empty;
+}
+
+std::vector<SnapshotShelf::Kept> Snapshots::kept_copies() const {
+  std::vector<SnapshotShelf::Kept> all;
+  for (const auto& shelf : copies_) {
+    const auto kept = shelf->kept();
+    all.insert(all.end(), kept.begin(), kept.end());
+  }
+  return all;
 }
 
 void Snapshots::taken_by_all(std::int64_t step, bool all) {
   stop_copy_.request_stop();
   const auto useless = [&](std::int64_t one) { return all ? one < step : one == step; };
   remove_later(own_.forget(useless));
-  remove_copies_later(copies_.forget(useless));
+  forget_copies(useless, true);
 }
 
 Status Snapshots::load(stage::Stage& stage, std::int64_t step) {
@@ -361,12 +408,20 @@ Status Snapshots::load(stage::Stage& stage, std::int64_t step) {
 }
 
 Result<engine::StoredLayers> Snapshots::copied(schedule::LayerRange layers, std::int64_t step) {
-  auto stored = stored_layers(copies_.folder(), step, layers, Layout::kTensors);
-  if (stored) return stored;
-  log_warn(kInLog, "a damaged copy is ignored",
-           {{"step", step}, {"reason", stored.error().message}});
-  copies_.remove(copies_.forget([&](std::int64_t one) { return one == step; }));
-  return stored;
+  for (const auto& shelf : copies_) {
+    const auto kept = shelf->kept();
+    const bool has = std::ranges::any_of(kept, [&](const SnapshotShelf::Kept& one) {
+      return one.step == step && one.layers == layers;
+    });
+    if (!has) continue;
+    auto stored = stored_layers(shelf->folder(), step, layers, Layout::kTensors);
+    if (stored) return stored;
+    log_warn(kInLog, "a damaged copy is ignored",
+             {{"step", step}, {"reason", stored.error().message}});
+    shelf->remove(shelf->forget([&](std::int64_t one) { return one == step; }));
+    return stored;
+  }
+  return Error{Code::kNotFound, "no copy of these layers after step " + std::to_string(step)};
 }
 
 void Snapshots::await(std::int64_t history, std::int64_t start) {
@@ -381,7 +436,7 @@ void Snapshots::begin(std::int64_t history, std::int64_t start) {
   stop_copy_.request_stop();
   const auto later = [&](std::int64_t one) { return one > start; };
   remove(own_.forget(later));
-  copies_.remove(copies_.forget(later));
+  forget_copies(later, false);
   histories_.begun = history;
   histories_.awaited = histories_.start = 0;
   write_histories();
@@ -397,8 +452,8 @@ protocol::Inventory Snapshots::inventory() const {
   protocol::Inventory inventory{.history = histories_.begun,
                                 .revision = static_cast<std::uint32_t>(histories_.revision),
                                 .incarnation = static_cast<int>(histories_.incarnation)};
-  const auto add = [&](const SnapshotShelf& shelf, bool copy) {
-    for (const SnapshotShelf::Kept& one : shelf.kept()) {
+  const auto add = [&](const std::vector<SnapshotShelf::Kept>& kept, bool copy) {
+    for (const SnapshotShelf::Kept& one : kept) {
       inventory.held.push_back({.first = one.layers.first,
                                 .last = one.layers.last,
                                 .step = one.step,
@@ -409,8 +464,8 @@ protocol::Inventory Snapshots::inventory() const {
                                 .compressed_steps = one.compressed_steps});
     }
   };
-  add(own_, false);
-  add(copies_, true);
+  add(own_.kept(), false);
+  add(kept_copies(), true);
   return inventory;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Snapshots of a rank (worker/engine/snapshots.h), and copies of another rank's, in a folder of its
+// Snapshots of a rank (worker/engine/snapshots.h), and copies of other ranks', in a folder of its
 // own. A process that is started again in the same pod finds there what its predecessor held. The
 // folder lies in memory, if it is that of the operator. Trouble with it costs snapshots, never a
 // step.
@@ -89,6 +89,7 @@ class Snapshots final : public engine::Snapshots {
     bool beside = false;
     transport::StateKey key;
     std::stop_token stop;
+    SnapshotShelf* shelf = nullptr;
   };
   Status fetch(const CopyOrder& order);
   transport::StateKey key_of(std::int64_t step) const;
@@ -96,13 +97,20 @@ class Snapshots final : public engine::Snapshots {
   bool offer(const Order& order);
   void remove(const std::vector<std::int64_t>& steps);  // snapshots that are forgotten
   void remove_later(std::vector<std::int64_t> steps);
-  void remove_copies_later(std::vector<std::int64_t> steps);
+  void remove_later(SnapshotShelf& shelf, std::vector<std::int64_t> steps);  // of copies
+  // Forgets these copies; the files are removed now or later.
+  void forget_copies(const std::function<bool(std::int64_t step)>& which, bool later);
+  // The shelf for a copy of that step from that layer on; null if all have another one.
+  SnapshotShelf* shelf_for(std::int64_t step, int first_layer);
+  std::vector<SnapshotShelf::Kept> kept_copies() const;
   void say(const protocol::Message& message);
   void say_saved(std::int64_t step, const std::string& error);
   void say_copy_failed(std::int64_t step, const Error& error);
 
   const Wire wire_;
-  SnapshotShelf own_, copies_;
+  SnapshotShelf own_;
+  // A shelf has one copy of a step. The first one serves while nobody leaves.
+  std::vector<std::unique_ptr<SnapshotShelf>> copies_;
   std::mutex send_mutex_;  // guards send_
   Send send_;
   Histories histories_;         // engine thread

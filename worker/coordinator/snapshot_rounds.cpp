@@ -2,10 +2,12 @@
 #include "worker/coordinator/snapshot_rounds.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <utility>
 
 #include "worker/base/text.h"
+#include "worker/coordinator/who_keeps.h"
 
 namespace weir::coordinator {
 namespace {
@@ -15,6 +17,7 @@ constexpr std::int64_t kLongestInterval = 1024;  // after failures, as a multipl
 constexpr double kShare = 0.01;                  // of the time, which snapshots may cost
 constexpr double kMostSteps = 1e6;
 constexpr int kMostFailedCopies = 3;
+constexpr std::chrono::seconds kOthersLeave{1};  // ranks of a node that is drained leave together
 
 std::string worker(int index) {
   return "worker " + std::to_string(index);
@@ -54,6 +57,8 @@ SnapshotRounds::Effects SnapshotRounds::advance(const schedule::Plan* plan, cons
   }
   if (!std::exchange(settled_, true)) {
     neighbors_ = schedule::neighbors(*plan);
+    nodes_.assign(plan->stages.size(), "");
+    for (const auto& rank : plan->ranks) nodes_[static_cast<std::size_t>(rank.stage)] = rank.node;
     settle(*plan, members, effects);
   }
   serve_leaving_ranks(*plan, members, now, effects);
@@ -109,7 +114,9 @@ void SnapshotRounds::serve_leaving_ranks(const schedule::Plan& plan, const Membe
                                          SteadyTime now, Effects& effects) {
   if (!policy_.for_leaving) return;
   const std::vector<int> leaving = unserved(plan, members);
+  if (leaving.empty()) leaving_since_.reset();
   if (leaving.empty()) return;
+  if (!leaving_since_) leaving_since_ = now;
   const bool all = std::ranges::all_of(
       members.all(), [](const auto& one) { return !one.second.connected() || one.second.leaving; });
   std::string why_not;
@@ -126,6 +133,7 @@ void SnapshotRounds::serve_leaving_ranks(const schedule::Plan& plan, const Membe
     }
     return;
   }
+  if (now - *leaving_since_ < kOthersLeave) return;
   // A rank holds at the step of a SAVE that comes after its LEAVE, so an older round does not count
   // for it. That one is soon over, if its step is not far.
   const std::int64_t step = soonest(plan, members);
@@ -185,26 +193,46 @@ SnapshotRounds::Effects SnapshotRounds::on_saved(int index, const protocol::Save
     ahead_ = std::min(2 * ahead_, kFurthestAhead);
     close("SAVE came too late", members, effects, true);
   } else if (!saved.error.empty()) {
-    if (saved.copy) {
+    if (saved.copy && replace_keeper(index, members, effects)) {
+      effects.warnings.push_back("snapshots: " + worker(index) + ": " + saved.error);
+      if (round_->waiting.empty()) whole(members, effects);
+    } else if (saved.copy) {
       on_copy_failed(index, saved, members, effects);
     } else {
       fail(worker(index) + ": " + saved.error, members, effects);
     }
   } else {
-    round_->waiting.erase(index);
+    if (!round_->copying || copied(index, effects)) round_->waiting.erase(index);
     double& longest = round_->copying ? round_->copy_seconds : round_->seconds;
     longest = std::max(longest, saved.seconds);
     if (!round_->copying) {
-      const auto stage = std::ranges::find(round_->workers, index) - round_->workers.begin();
-      round_->sources[static_cast<std::size_t>(stage)].files = saved.files;
+      round_->sources[static_cast<std::size_t>(stage_of(index))].files = saved.files;
     }
     if (!round_->waiting.empty()) return effects;
-    if (round_->copying || !order_copies(effects)) whole(members, effects);
+    if (round_->copying || !order_copies(members, effects)) whole(members, effects);
   }
   return effects;
 }
 
-bool SnapshotRounds::order_copies(Effects& effects) {
+std::set<int> SnapshotRounds::stages_that_leave(const Members& members) const {
+  std::set<int> stages;
+  for (std::size_t stage = 0; stage < round_->workers.size(); ++stage) {
+    const MemberState* const member = members.find(round_->workers[stage]);
+    const bool stays = member != nullptr && member->connected() && !member->leaving;
+    if (!stays) stages.insert(static_cast<int>(stage));
+  }
+  return stages;
+}
+
+bool SnapshotRounds::a_copy_leaves(const Members& members) const {
+  if (round_->leaving.empty()) return false;
+  const std::set<int> leaving = stages_that_leave(members);
+  return std::ranges::any_of(leaving, [&](int stage) {
+    return leaving.contains(round_->keeper[static_cast<std::size_t>(stage)]);
+  });
+}
+
+bool SnapshotRounds::order_copies(const Members& members, Effects& effects) {
   if (policy_.copies == NeighborCopies::kOff || !no_copies_.empty()) return false;
   if (neighbors_.keeper.empty()) return false;
   for (std::size_t stage = 0; stage < round_->sources.size(); ++stage) {
@@ -213,13 +241,65 @@ bool SnapshotRounds::order_copies(Effects& effects) {
     return false;
   }
   round_->copying = true;
-  for (std::size_t stage = 0; stage < round_->sources.size(); ++stage) {
-    const int keeper = round_->workers[static_cast<std::size_t>(neighbors_.keeper[stage])];
-    round_->waiting.insert(keeper);
-    effects.send.emplace_back(keeper, protocol::Save{.step = round_->step,
-                                                     .replicas = {},
-                                                     .snapshot = true,
-                                                     .copy = std::move(round_->sources[stage])});
+  round_->keeper = neighbors_.keeper;
+  const std::set<int> leaving = stages_that_leave(members);
+  if (!round_->leaving.empty()) {
+    round_->keeper = keepers_that_stay(round_->keeper, nodes_, leaving, {});
+  }
+  for (const bool leaves : {true, false}) {  // those that leave first: their time is short
+    for (int stage = 0; stage < static_cast<int>(round_->keeper.size()); ++stage) {
+      if (leaving.contains(stage) != leaves) continue;
+      const int keeper = round_->keeper[static_cast<std::size_t>(stage)];
+      if (keeper >= 0) round_->copies[keeper].push_back(stage);
+      if (keeper >= 0 || !leaves) continue;
+      round_->not_copied = "more workers leave than the others can keep copies of";
+    }
+  }
+  for (const auto& [keeper, stages] : round_->copies) order_next_copy(keeper, effects);
+  return !round_->waiting.empty();
+}
+
+void SnapshotRounds::order_next_copy(int keeper, Effects& effects) {
+  const auto stage = static_cast<std::size_t>(round_->copies.at(keeper).front());
+  const int index = round_->workers[static_cast<std::size_t>(keeper)];
+  round_->waiting.insert(index);
+  effects.send.emplace_back(
+      index,
+      protocol::Save{
+          .step = round_->step, .replicas = {}, .snapshot = true, .copy = round_->sources[stage]});
+}
+
+bool SnapshotRounds::copied(int index, Effects& effects) {
+  const int keeper = stage_of(index);
+  std::deque<int>& stages = round_->copies[keeper];
+  stages.pop_front();
+  if (!stages.empty()) order_next_copy(keeper, effects);
+  return stages.empty();
+}
+
+int SnapshotRounds::stage_of(int index) const {
+  return static_cast<int>(std::ranges::find(round_->workers, index) - round_->workers.begin());
+}
+
+bool SnapshotRounds::replace_keeper(int index, const Members& members, Effects& effects) {
+  if (round_->leaving.empty()) return false;
+  const int failed = stage_of(index);
+  const std::set<int> leaving = stages_that_leave(members);
+  round_->failed.insert(failed);
+  const std::vector<int> next = keepers_that_stay(round_->keeper, nodes_, leaving, round_->failed);
+  const std::deque<int> stages = std::exchange(round_->copies[failed], {});
+  const auto lacks = [&](int stage) {
+    return next[static_cast<std::size_t>(stage)] < 0 && leaving.contains(stage);
+  };
+  if (std::ranges::any_of(stages, lacks)) return false;
+  round_->waiting.erase(index);
+  for (const int stage : stages) {
+    const int keeper = next[static_cast<std::size_t>(stage)];
+    round_->keeper[static_cast<std::size_t>(stage)] = keeper;
+    if (keeper < 0) continue;
+    std::deque<int>& others = round_->copies[keeper];
+    others.push_back(stage);
+    if (others.size() == 1) order_next_copy(keeper, effects);
   }
   return true;
 }
@@ -258,7 +338,7 @@ void SnapshotRounds::whole(const Members& members, Effects& effects) {
   }
   if (!copied) round_->not_copied = no_copies_;
   whole_step_ = round_->step;
-  close("", members, effects);
+  close("", members, effects, copied && a_copy_leaves(members));
 }
 
 // Small changes keep the interval.

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -49,6 +50,9 @@ class SnapshotRounds {
     bool copying = false;  // all have their snapshots
     double copy_seconds = 0;
     std::string not_copied;                     // why, once all have their snapshots only
+    std::vector<int> keeper;                    // by stage: of its copy, -1 for none
+    std::set<int> failed;                       // keepers that could not
+    std::map<int, std::deque<int>> copies;      // by keeper: the stages of copies to come
     std::vector<protocol::CopySource> sources;  // by stage
     std::vector<int> workers;                   // by stage
   };
@@ -61,7 +65,8 @@ class SnapshotRounds {
   void open(const schedule::Plan& plan, const Members& members, SteadyTime now, bool soon,
             Effects& effects);
   // Ranks that leave go on until copies of a step are whole, and do not begin the next one. So no
-  // step is done again. If all leave, nobody would keep the copies.
+  // step is done again. The round begins a moment after the first LEAVE: ranks of one node leave
+  // together, and a copy at one that leaves, too, is none. If all leave, nobody would keep them.
   void serve_leaving_ranks(const schedule::Plan& plan, const Members& members, SteadyTime now,
                            Effects& effects);
   // The step of a round that is opened now, as soon as ranks can take their snapshots.
@@ -69,7 +74,15 @@ class SnapshotRounds {
   // Workers that leave and have a stage, until their round has ended.
   std::vector<int> unserved(const schedule::Plan& plan, const Members& members) const;
   // Orders the copies of the round; returns false if none are wanted.
-  bool order_copies(Effects& effects);
+  bool order_copies(const Members& members, Effects& effects);
+  void order_next_copy(int keeper, Effects& effects);
+  bool copied(int index, Effects& effects);  // true if this worker has no further one to make
+  int stage_of(int index) const;
+  std::set<int> stages_that_leave(const Members& members) const;
+  // A keeper has said LEAVE since the copies were ordered.
+  bool a_copy_leaves(const Members& members) const;
+  // Another keeper takes its copies. Returns false if there is none.
+  bool replace_keeper(int index, const Members& members, Effects& effects);
   void on_copy_failed(int index, const protocol::Saved& saved, const Members& members,
                       Effects& effects);
   void whole(const Members& members, Effects& effects);
@@ -92,9 +105,11 @@ class SnapshotRounds {
   bool told_ = false;             // that a set is whole
   std::int64_t whole_step_ = -1;  // of the newest one
   schedule::Neighbors neighbors_;
-  std::set<control::SessionId> served_;  // have left, or may
-  int failed_copies_ = 0;                // in a row
-  std::string no_copies_;                // why there are none for now
+  std::vector<std::string> nodes_;           // by stage
+  std::optional<SteadyTime> leaving_since_;  // the first of those that are not served yet
+  std::set<control::SessionId> served_;      // have left, or may
+  int failed_copies_ = 0;                    // in a row
+  std::string no_copies_;                    // why there are none for now
   std::string state_;
 };
 

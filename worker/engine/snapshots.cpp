@@ -17,6 +17,17 @@
 #include "worker/schedule/neighbors.h"
 
 namespace weir::engine {
+namespace {
+
+std::int64_t bytes_kept(const protocol::Held& kept, const stage::Model& model) {
+  std::int64_t bytes = 0;
+  for (int layer = kept.first; layer <= kept.last; ++layer) {
+    bytes += stage::save_copy_bytes(model.layers[static_cast<std::size_t>(layer)]);
+  }
+  return bytes;
+}
+
+}  // namespace
 
 // Why there is no memory for snapshots beside the plan in force; "" if there is. Beside a device
 // with memory of its own the container's memory is asked when a snapshot is taken.
@@ -43,9 +54,7 @@ std::int64_t Engine::room_beside_device() const {
   if (parts_.device.is_host() || parts_.snapshots == nullptr) return -1;
   std::int64_t room = device::read_system_memory().free;
   for (const protocol::Held& kept : parts_.snapshots->inventory().held) {
-    for (int layer = kept.first; layer <= kept.last; ++layer) {
-      room += stage::save_copy_bytes(parts_.model.layers[static_cast<std::size_t>(layer)]);
-    }
+    room += bytes_kept(kept, parts_.model);
   }
   return room;
 }
@@ -77,6 +86,9 @@ void Engine::copy_snapshot(const protocol::Save& order) {
   }
   std::int64_t bytes = 0;
   for (const protocol::SavedFile& file : order.copy->files) bytes += file.bytes;
+  for (const protocol::Held& other : parts_.snapshots->inventory().held) {
+    if (other.copy && other.step == order.step) bytes += bytes_kept(other, parts_.model);
+  }
   answer.error = no_room_for_snapshots(schedule::kNeighborCopies * bytes);
   answer.trouble = protocol::SaveTrouble::kFull;
   if (!answer.error.empty()) return mailbox_.tell(answer);

@@ -162,6 +162,26 @@ TEST(SnapshotCopies, GoWithTheirSets) {
   EXPECT_THAT(keeper.copies(), IsEmpty()) << "training goes on below it";
 }
 
+// Where several ranks leave together.
+TEST(SnapshotCopies, OfSeveralRanksLieBesideEachOther) {
+  const weir::test::TempDir folder;
+  Worker of(folder, "a", kFirst), other(folder, "c", kSecond);
+  auto keeper = std::make_unique<Worker>(folder, "b", kSecond);
+  for (Worker* const one : {&of, &other, &of}) {  // the last one again
+    keeper->order(*one, one->take(10));
+    ASSERT_EQ(keeper->answer().error, "");
+  }
+  keeper.reset();
+  Worker again(folder, "b", kSecond, 10);
+  EXPECT_EQ(again.kept->inventory().held.size(), 2U);
+  EXPECT_EQ(bytes_of(*again.kept->copied(kFirst, 10)), bytes_of(*of.stage));
+  EXPECT_EQ(bytes_of(*again.kept->copied(kSecond, 10)), bytes_of(*other.stage));
+  again.order(of, of.take(20));
+  ASSERT_EQ(again.answer().error, "");
+  again.kept->taken_by_all(20, true);
+  EXPECT_THAT(again.copies(), ElementsAre(20)) << "those of the older set go from all shelves";
+}
+
 TEST(SnapshotCopies, ThatCannotBeFetchedSayWhy) {
   const weir::test::TempDir folder;
   Worker of(folder, "a", kFirst), keeper(folder, "b", kSecond);

@@ -20,22 +20,28 @@ using testing::IsEmpty;
 
 constexpr std::int64_t kTotal = 1000;
 
-// Three ranks that train plan 1, a snapshot each 10 steps.
+// Ranks that train plan 1, a snapshot each 10 steps.
 struct Rounds {
-  explicit Rounds(NeighborCopies copies_wanted = NeighborCopies::kAuto)
-      : policy{.every_steps = 10, .deadline = 60s, .copies = copies_wanted, .for_leaving = true} {
-    for (int i = 0; i < 3; ++i) members.hello(++session, {.member = member(i)}, now);
+  explicit Rounds(NeighborCopies copies_wanted = NeighborCopies::kAuto, int stages = 3)
+      : count(stages),
+        current(plan(1, schedule::Trigger::kInitial, stages)),
+        policy{.every_steps = 10, .deadline = 60s, .copies = copies_wanted, .for_leaving = true} {
+    for (int i = 0; i < count; ++i) members.hello(++session, {.member = member(i)}, now);
     advance();
   }
   void advance() { take(rounds.advance(trains ? &current : nullptr, members, now)); }
   void stand_at(std::int64_t step) {
-    for (int i = 0; i < 3; ++i) members.status(i, {.epoch = 1, .step = step, .stage = i});
+    for (int i = 0; i < count; ++i) members.status(i, {.epoch = 1, .step = step, .stage = i});
     advance();
   }
-  void leave(int index) {
-    members.leave(index, "SIGTERM");
+  // Together, and then all ranks that leave have said so.
+  void leave(const std::vector<int>& who) {
+    for (const int index : who) members.leave(index, "SIGTERM");
+    advance();
+    now += 1s;
     advance();
   }
+  void leave(int index) { leave(std::vector<int>{index}); }
   void answer(int index, protocol::Saved saved) {
     saved.snapshot = true;
     take(rounds.on_saved(index, saved, members));
@@ -61,10 +67,11 @@ struct Rounds {
     for (auto& one : effects.notes) notes.push_back(std::move(one));
   }
 
+  const int count;
   SteadyTime now{};
   control::SessionId session = 0;
   Members members;
-  schedule::Plan current = plan(1, schedule::Trigger::kInitial);
+  schedule::Plan current;
   bool trains = true;
   SnapshotPolicy policy;
   SnapshotRounds rounds{policy, kTotal};
@@ -143,14 +150,25 @@ TEST(SnapshotRounds, CostOnePercentOfTheTimeAtMost) {
 constexpr auto kFull = protocol::SaveTrouble::kFull;
 
 void all_have(Rounds& job, std::int64_t step) {
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < job.count; ++i) {
     const std::string name = "layer-" + std::to_string(i);
     job.answer(i, {.step = step, .files = {{.name = name, .bytes = 8, .sha256 = "x"}}});
   }
 }
 
 void all_copied(Rounds& job, std::int64_t step) {
-  for (int i = 0; i < 3; ++i) job.answer(i, {.step = step, .copy = true});
+  for (int copy = 0; copy < 4; ++copy) {  // one after the other
+    for (int i = 0; i < job.count; ++i) job.answer(i, {.step = step, .copy = true});
+  }
+}
+
+// The orders of copies since the last call, one after the other, as keeper and stage.
+std::vector<std::pair<int, int>> taken_copies(Rounds& job) {
+  std::vector<std::pair<int, int>> list;
+  for (const auto& [keeper, source] : std::exchange(job.copies, {})) {
+    list.emplace_back(keeper, source.first_layer);
+  }
+  return list;
 }
 
 TEST(SnapshotRounds, AreWholeWhenAllNeighborsHaveCopiesToo) {
@@ -254,11 +272,64 @@ TEST(SnapshotRounds, ThatCameTooLateAreRepeatedForARankThatLeaves) {
   job.leave(2);
   EXPECT_THAT(job.ordered, ElementsAre(10, 14, 17)) << "it may have passed step 17";
   all_copied(job, 17);
-  EXPECT_THAT(job.released, ElementsAre(std::pair(1, "")));
+  EXPECT_THAT(job.released, IsEmpty()) << "rank 2 keeps its copy, and leaves, too";
   ASSERT_EQ(job.ordered.size(), 4U);
-  all_have(job, job.ordered.back());
-  all_copied(job, job.ordered.back());
+  const std::int64_t last = job.ordered.back();
+  all_have(job, last);
+  all_copied(job, last);
   EXPECT_THAT(job.released, ElementsAre(std::pair(1, ""), std::pair(2, "")));
+}
+
+TEST(SnapshotRounds, BeginAMomentAfterTheFirstLeaveAndSeeAllThatLeave) {
+  Rounds job;
+  job.stand_at(13);
+  all_have(job, 10);
+  all_copied(job, 10);
+  job.members.leave(1, "SIGTERM");
+  job.advance();
+  job.now += 900ms;
+  job.members.leave(2, "SIGTERM");
+  job.advance();
+  EXPECT_THAT(job.ordered, ElementsAre(10, 20));
+  job.now += 100ms;
+  job.advance();
+  EXPECT_THAT(job.ordered, ElementsAre(10, 20, 14));
+  taken_copies(job);
+  all_have(job, 14);
+  EXPECT_THAT(taken_copies(job), ElementsAre(std::pair(0, 1))) << "one at a time";
+  job.answer(0, {.step = 14, .copy = true});
+  EXPECT_THAT(taken_copies(job), ElementsAre(std::pair(0, 2)));
+  EXPECT_THAT(job.released, IsEmpty());
+  job.answer(0, {.step = 14, .copy = true});
+  EXPECT_THAT(job.released, ElementsAre(std::pair(1, ""), std::pair(2, "")));
+  EXPECT_THAT(taken_copies(job), IsEmpty()) << "stage 0 stays, and has its snapshot";
+}
+
+TEST(SnapshotRounds, TakeNoCopyOfARankThatLeavesFromAKeeperThatHasFailed) {
+  Rounds job(NeighborCopies::kAuto, 4);
+  job.stand_at(5);
+  job.leave({1, 2});
+  const std::int64_t step = job.ordered.back();
+  all_have(job, step);
+  EXPECT_THAT(taken_copies(job), ElementsAre(std::pair(0, 3), std::pair(3, 1)));
+  job.answer(3, {.step = step, .error = "a copy needs 9 GB", .trouble = kFull, .copy = true});
+  job.answer(0, {.step = step, .copy = true});
+  EXPECT_THAT(taken_copies(job), ElementsAre(std::pair(0, 1)));
+  EXPECT_THAT(job.released, IsEmpty());
+  for (int copy = 0; copy < 2; ++copy) job.answer(0, {.step = step, .copy = true});
+  EXPECT_THAT(job.released, ElementsAre(std::pair(1, ""), std::pair(2, "")));
+  EXPECT_THAT(job.warnings, ElementsAre(HasSubstr("worker 3: a copy needs 9 GB")));
+}
+
+TEST(SnapshotRounds, SayOfWhomNobodyKeepsACopy) {
+  Rounds job(NeighborCopies::kAuto, 6);
+  job.stand_at(5);
+  job.leave({1, 2, 3, 4, 5});
+  const std::int64_t step = job.ordered.back();
+  all_have(job, step);
+  for (int copy = 0; copy < 4; ++copy) job.answer(0, {.step = step, .copy = true});
+  ASSERT_EQ(job.released.size(), 5U);
+  EXPECT_EQ(job.released[0].second, "more workers leave than the others can keep copies of");
 }
 
 // It took its snapshot before it was told to end, and may be several steps further now.
@@ -314,7 +385,9 @@ TEST(SnapshotRounds, KeepNoRankWhoseStateNobodyWouldKeep) {
   full.leave(1);
   all_have(full, 1);
   full.answer(2, {.step = 1, .error = "a copy needs 9 GB", .trouble = kFull, .copy = true});
-  EXPECT_THAT(full.released, ElementsAre(std::pair(1, "worker 2: a copy needs 9 GB")));
+  EXPECT_THAT(full.released, IsEmpty()) << "worker 0 may have the room";
+  full.answer(0, {.step = 1, .error = "a copy needs 9 GB", .trouble = kFull, .copy = true});
+  EXPECT_THAT(full.released, ElementsAre(std::pair(1, "worker 0: a copy needs 9 GB")));
   EXPECT_THAT(full.ended.back(), std::pair(1, "")) << "the others keep their snapshots";
 
   Rounds fails;
