@@ -48,37 +48,23 @@ std::string key_of(const schedule::Plan& plan, const schedule::RankPlace& rank) 
 
 using Devices = std::map<std::string, Slowness>;  // by pod
 
-const schedule::RankPlace* place_of(const Observed& observed, const protocol::SegmentRank& rank) {
+const schedule::RankPlace* place_of(const Observed& observed, const SegmentRank& rank) {
   for (const auto& place : observed.plan.ranks) {
-    if (place.replica == observed.replica && place.stage == rank.stage) return &place;
+    if (place.replica == rank.replica && place.stage == rank.stage) return &place;
   }
   return nullptr;
 }
 
-// Seconds that all forwards of a step take on that rank.
-double forwards_of(const Observed& observed, const protocol::SegmentRank& rank) {
-  const auto at = static_cast<std::size_t>(observed.replica);
-  if (at >= observed.plan.micro_batches.size()) return 0;
-  return observed.plan.micro_batches[at] * rank.forward_seconds;
-}
-
 // The part of a rank's forwards that loads its data.
-double data_part(const Observed& observed, const protocol::SegmentRank& rank) {
-  const double forwards = forwards_of(observed, rank);
+double data_part(const Observed& observed, const SegmentRank& rank) {
+  const double forwards = passes_of(observed, rank).first;
   if (!rank.parts || forwards <= 0) return 0;
   return std::clamp(rank.parts->of(StepPart::kData) / forwards, 0.0, kMostData);
 }
 
-// Parts of all forwards and of all backwards of a step.
-Slowness passes_of(const Observed& observed, const protocol::SegmentRank& rank) {
-  const double forwards = forwards_of(observed, rank);
-  if (rank.forward_seconds <= 0) return {};
-  return {forwards, forwards * rank.backward_seconds / rank.forward_seconds};
-}
-
 // Seconds of pauses in forwards and in backwards: workers tell them as `other`, but not as part of
 // an op, while the times of ops have them (worker/engine/README.md "Parts of a step").
-Slowness pauses_in_ops(const Observed& observed, const protocol::SegmentRank& rank) {
+Slowness pauses_in_ops(const Observed& observed, const SegmentRank& rank) {
   const auto [forwards, backwards] = passes_of(observed, rank);
   if (!rank.parts) return {};
   const double computes = rank.parts->of(StepPart::kForward);
@@ -86,17 +72,6 @@ Slowness pauses_in_ops(const Observed& observed, const protocol::SegmentRank& ra
   if (computes <= 0 || returns <= 0) return {};
   return {std::max(0.0, forwards - computes - rank.parts->of(StepPart::kData)),
           std::max(0.0, backwards - returns)};
-}
-
-// Slowness of a rank's forwards by a second that one of them takes longer. otherwise: if the rank
-// has told nothing.
-double slowness_of_second(const Observed& observed, const schedule::RankPlace& place,
-                          double forward, double otherwise) {
-  for (const SegmentRank& rank : observed.told) {
-    const bool same = rank.replica == place.replica && rank.stage == place.stage;
-    if (same && rank.forward_seconds > 0) return forward / rank.forward_seconds;
-  }
-  return otherwise;
 }
 
 // The part of loading data in the forwards of the same stage in other replicas, by pod. Only one
@@ -115,9 +90,11 @@ Devices others_loading(const Observed& observed, const SegmentRank& rank) {
     if (other.stage != rank.stage || other.replica == rank.replica) continue;
     if (known == observed.now.slowness.end()) continue;
     const double forward = known->second.first;
-    const double most = loads * slowness_of_second(observed, other, forward,
-                                                   own->second.first / rank.forward_seconds);
-    others[other.pod] = {std::clamp(forward - computes, 0.0, most), 0};
+    const SegmentRank* told = told_by(observed, other);
+    const double of_second = told != nullptr && told->forward_seconds > 0
+                                 ? forward / told->forward_seconds
+                                 : own->second.first / rank.forward_seconds;
+    others[other.pod] = {std::clamp(forward - computes, 0.0, loads * of_second), 0};
   }
   return others;
 }
@@ -244,7 +221,7 @@ std::vector<Deviation> pauses_and_data(const Observed& observed) {
   for (std::size_t i = 0; i < observed.ranks.size(); ++i) {
     const auto& rank = observed.ranks[i];
     const auto* place = place_of(observed, rank);
-    const double forwards = forwards_of(observed, rank);
+    const auto [forwards, backwards] = passes_of(observed, rank);
     if (place == nullptr || forwards <= 0) continue;
     const auto own = observed.now.slowness.find(place->pod);
     if (own == observed.now.slowness.end()) continue;
@@ -253,7 +230,6 @@ std::vector<Deviation> pauses_and_data(const Observed& observed) {
       deviation.kind = kind;
       deviation.place = place->pod;
       deviation.text = rank_text(observed.plan, *place) + does + milliseconds(sum(seconds));
-      const double backwards = passes_of(observed, rank).second;
       deviation.excess[place->pod] = {
           own->second.first * seconds.first / forwards,
           backwards > 0 ? own->second.second * seconds.second / backwards : 0};
@@ -289,16 +265,14 @@ std::vector<Deviation> slow_saves(const Observed& observed) {
   const auto slowest = std::ranges::max_element(observed.told, {}, &SegmentRank::save_seconds);
   const double beyond = std::min(slowest->save_seconds, observed.save_seconds) - usual;
   if (beyond < kLeastPart * observed.step_seconds * observed.save_every) return {};
-  for (const auto& place : observed.plan.ranks) {
-    if (place.replica != slowest->replica || place.stage != slowest->stage) continue;
-    Deviation slow{.kind = Kind::kSave, .place = place.pod, .text = {}};
-    slow.text = rank_text(observed.plan, place) + " copies its state for " +
-                number(1000 * slowest->save_seconds, 0) + " ms for a save, most ranks for " +
-                number(1000 * usual, 0) + " ms, each " + number(observed.save_every, 0) + " steps";
-    slow.measured = beyond / observed.save_every;
-    return {slow};
-  }
-  return {};
+  const auto* place = place_of(observed, *slowest);
+  if (place == nullptr) return {};
+  Deviation slow{.kind = Kind::kSave, .place = place->pod, .text = {}};
+  slow.text = rank_text(observed.plan, *place) + " copies its state for " +
+              number(1000 * slowest->save_seconds, 0) + " ms for a save, most ranks for " +
+              number(1000 * usual, 0) + " ms, each " + number(observed.save_every, 0) + " steps";
+  slow.measured = beyond / observed.save_every;
+  return {slow};
 }
 
 }  // namespace
@@ -318,12 +292,24 @@ Conditions with_pauses(const Observed& observed) {
   const auto pauses = pauses_of(observed);
   for (std::size_t i = 0; i < observed.ranks.size(); ++i) {
     const auto* place = place_of(observed, observed.ranks[i]);
-    const double forwards = forwards_of(observed, observed.ranks[i]);
+    const double forwards = passes_of(observed, observed.ranks[i]).first;
     if (place == nullptr || forwards <= 0 || pauses[i].between <= 0) continue;
     const auto own = now.slowness.find(place->pod);
     if (own != now.slowness.end()) own->second.first *= 1 + pauses[i].between / forwards;
   }
   return now;
+}
+
+const SegmentRank* told_by(const Observed& observed, const schedule::RankPlace& place) {
+  const auto found = std::ranges::find_if(observed.told, [&](const SegmentRank& rank) {
+    return rank.replica == place.replica && rank.stage == place.stage;
+  });
+  return found == observed.told.end() ? nullptr : &*found;
+}
+
+Slowness passes_of(const Observed& observed, const SegmentRank& rank) {
+  const double count = observed.plan.micro_batches[static_cast<std::size_t>(rank.replica)];
+  return {count * rank.forward_seconds, count * rank.backward_seconds};
 }
 
 std::string rank_text(const schedule::Plan& plan, const schedule::RankPlace& rank) {

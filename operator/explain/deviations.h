@@ -83,6 +83,11 @@ std::map<std::string, Slowness> devices_of(const Observed& observed);
 costing::Conditions with_pauses(const Observed& observed);
 std::vector<Deviation> deviations_of(const Observed& observed, const DeviceHistory& history);
 
+// The figures of the rank at that place; null if it has told none.
+const protocol::SegmentRank* told_by(const Observed& observed, const schedule::RankPlace& place);
+// Seconds of a step that all forwards and all backwards of a rank of the plan take.
+Slowness passes_of(const Observed& observed, const protocol::SegmentRank& rank);
+
 // A rank in sentences: "rank 3 (stage 1 of replica 1) on node-7".
 std::string rank_text(const schedule::Plan& plan, const schedule::RankPlace& rank);
 

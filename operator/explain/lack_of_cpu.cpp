@@ -10,34 +10,19 @@
 namespace weir::explain {
 namespace {
 
-using protocol::SegmentRank;
-
 constexpr double kExplains = 0.5;  // of the time that a worker loses
-
-const SegmentRank* told_by(const Observed& observed, const schedule::RankPlace& place) {
-  const auto found = std::ranges::find_if(observed.told, [&](const SegmentRank& rank) {
-    return rank.replica == place.replica && rank.stage == place.stage;
-  });
-  return found == observed.told.end() ? nullptr : &*found;
-}
-
-// Seconds of a step that all forwards and all backwards of a rank take.
-Slowness ops_of(const Observed& observed, const SegmentRank& rank) {
-  const double count = observed.plan.micro_batches[static_cast<std::size_t>(rank.replica)];
-  return {count * rank.forward_seconds, count * rank.backward_seconds};
-}
 
 }  // namespace
 
 void tell_lack_of_cpu(const Observed& observed, std::vector<Deviation>& all) {
   const double step = observed.step_seconds;
   for (const schedule::RankPlace& place : observed.plan.ranks) {
-    const SegmentRank* told = told_by(observed, place);
+    const protocol::SegmentRank* told = told_by(observed, place);
     const auto slowness = observed.now.slowness.find(place.pod);
     if (told == nullptr || slowness == observed.now.slowness.end()) continue;
     const double throttled = std::min(told->throttled_seconds, step);
     const double lacking = std::max(throttled, std::min(told->queued_seconds, step));
-    const Slowness ops = ops_of(observed, *told), own = slowness->second;
+    const Slowness ops = passes_of(observed, *told), own = slowness->second;
     if (lacking < kLeastPart * step || sum(ops) <= 0) continue;
     if (own.first <= 0 || own.second <= 0) continue;
 

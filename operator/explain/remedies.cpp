@@ -2,7 +2,9 @@
 #include "operator/explain/remedies.h"
 
 #include <algorithm>
+#include <array>
 #include <functional>
+#include <string>
 #include <utility>
 
 #include "worker/base/text.h"
@@ -28,52 +30,31 @@ std::string answer_of(api::AdaptationMode mode, bool acts, const std::string& an
   return "operator: " + answer;
 }
 
-// A cause that somebody outside of the job can take away.
+// The remedy of a cause that somebody outside of the job can take away: its text before and behind
+// the place, and what it needs.
+struct Words {
+  Kind kind;
+  const char *before, *behind, *needs;
+};
+constexpr std::array kWithout{
+    Words{Kind::kLink, "link ", " at its usual rate", "the other tenant"},
+    Words{Kind::kPort, "port of node ", " at its usual rate", "the other tenant"},
+    Words{Kind::kSums, "link ", " of the sums at its usual rate", "the other tenant"},
+    Words{Kind::kDevice, "worker ", " at its usual speed", "its node"},
+    Words{Kind::kDevices, "all devices", " at their usual speed", "their nodes"},
+    Words{Kind::kData, "worker ", " without waiting for data", "faster storage"},
+    Words{Kind::kPauses, "worker ", " without pauses", "its CPU"},
+    Words{Kind::kSave, "worker ", " copying its state as fast as most", "its node"},
+    Words{Kind::kLimit, "worker ", " unthrottled", "a higher CPU limit"},
+    Words{Kind::kQueue, "worker ", " with free processors", "a higher CPU request"}};
+static_assert(kWithout.size() + 2 == kKindNames.size(), "all but Order and FillAndDrain");
+
 std::optional<Remedy> without_cause(const Cause& cause) {
-  Remedy remedy{.text = {}, .saves_seconds = cause.seconds, .answer = "needs the other tenant"};
-  switch (cause.kind) {
-    case Kind::kLink:
-      remedy.text = "link " + cause.place + " at its usual rate";
-      return remedy;
-    case Kind::kPort:
-      remedy.text = "port of node " + cause.place + " at its usual rate";
-      return remedy;
-    case Kind::kSums:
-      remedy.text = "link " + cause.place + " of the sums at its usual rate";
-      return remedy;
-    case Kind::kDevice:
-      remedy.text = "worker " + cause.place + " at its usual speed";
-      remedy.answer = "needs its node";
-      return remedy;
-    case Kind::kDevices:
-      remedy.text = "all devices at their usual speed";
-      remedy.answer = "needs their nodes";
-      return remedy;
-    case Kind::kData:
-      remedy.text = "worker " + cause.place + " without waiting for data";
-      remedy.answer = "needs faster storage";
-      return remedy;
-    case Kind::kPauses:
-      remedy.text = "worker " + cause.place + " without pauses";
-      remedy.answer = "needs its CPU";
-      return remedy;
-    case Kind::kSave:
-      remedy.text = "worker " + cause.place + " copying its state as fast as most";
-      remedy.answer = "needs its node";
-      return remedy;
-    case Kind::kLimit:
-      remedy.text = "worker " + cause.place + " unthrottled";
-      remedy.answer = "needs a higher CPU limit";
-      return remedy;
-    case Kind::kQueue:
-      remedy.text = "worker " + cause.place + " with free processors";
-      remedy.answer = "needs a higher CPU request";
-      return remedy;
-    case Kind::kOrder:
-    case Kind::kFill:
-      return std::nullopt;
-  }
-  return std::nullopt;
+  const auto* words = std::ranges::find(kWithout, cause.kind, &Words::kind);
+  if (words == kWithout.end()) return std::nullopt;
+  return Remedy{.text = words->before + cause.place + words->behind,
+                .saves_seconds = cause.seconds,
+                .answer = std::string("needs ") + words->needs};
 }
 
 double saved_by(double gain, double step_seconds) {
