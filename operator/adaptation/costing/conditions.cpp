@@ -337,7 +337,7 @@ std::vector<Pipeline> pipelines_under(const Conditions& conditions, const facts:
 double step_under(const Conditions& conditions, const facts::Facts& facts,
                   const planner::Model& model, const schedule::Plan& plan) {
   double slowest = 0, all = 0, paced = 0;  // paced: micro-batches per second
-  std::vector<schedule::StageTime> longest;
+  std::vector<Replica> replicas;
   std::vector<double> ends;  // of the stages, in the replica that is last
   const auto pipelines = pipelines_under(conditions, facts, model, plan);
   if (pipelines.empty()) return 0;
@@ -348,12 +348,9 @@ double step_under(const Conditions& conditions, const facts::Facts& facts,
     slowest = std::max(slowest, own);
     all += share;
     paced += share / own;
-    if (longest.empty()) longest = pipeline.stages;
-    ends.resize(longest.size());
-    for (std::size_t s = 0; s < longest.size(); ++s) {
-      longest[s].backward = std::max(longest[s].backward, pipeline.stages[s].backward);
-      longest[s].backward_weights =
-          std::max(longest[s].backward_weights, pipeline.stages[s].backward_weights);
+    replicas.push_back({share, pipeline.stages});
+    ends.resize(pipeline.stages.size());
+    for (std::size_t s = 0; s < ends.size(); ++s) {
       ends[s] = std::max(ends[s], to_seconds(schedule::end_of(*timeline, s)));
     }
   }
@@ -363,7 +360,7 @@ double step_under(const Conditions& conditions, const facts::Facts& facts,
   for (const auto& [nodes, rate] : conditions.sum_links) {
     sums.cluster.links.push_back({nodes.first, nodes.second, rate, cluster.default_latency});
   }
-  const SumsLeft left = modelled_sums(plan, model, sums, longest);
+  const SumsLeft left = modelled_sums(plan, model, sums, slowest_stages(replicas));
   const auto& behind = plan.schedule.split ? left.after_weights : left.after_backward;
   for (std::size_t s = 0; s < behind.size() && s < ends.size(); ++s) {
     slowest = std::max(slowest, ends[s] + to_seconds(behind[s]));
