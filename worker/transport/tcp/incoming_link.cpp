@@ -174,7 +174,7 @@ void IncomingLink::deliver() {
     last_ = message.last = std::max(message.last, last_);
     const Arrival arrival = meter_.add(message);
     traffic_.carried(arrival, message.last);
-    traffic_.end(slot.bytes, message.last);
+    traffic_.end(slot.bytes);
     const auto took =
         std::max<std::chrono::nanoseconds>(arrival.busy, message.last - message.first);
     const std::uint64_t sequence = received_++;

@@ -298,7 +298,7 @@ Status OutgoingLink::acknowledged(std::uint64_t sequence) {
   const Time now = steady_clock::now();
   count(*arrival, now);
   traffic_.carried(*arrival, now);
-  traffic_.end(in_flight_.front().bytes, now);
+  traffic_.end(in_flight_.front().bytes);
   bytes_in_flight_ -= in_flight_.front().bytes;
   const Time started = in_flight_.front().started;
   in_flight_.pop_front();

@@ -54,9 +54,10 @@ void TrafficOrder::wake_waiting() noexcept {
   }
 }
 
-void TrafficOrder::carried(TrafficDirection direction, double rate, Time now) {
+double TrafficOrder::carried(TrafficDirection direction, double rate, Time now) {
   const std::lock_guard lock(mutex_);
   best_[index(direction)].add(rate, now);
+  return best_[index(direction)].value(now);
 }
 
 double TrafficOrder::best_rate(TrafficDirection direction, Time now) const {
@@ -76,20 +77,20 @@ BoundaryTraffic::~BoundaryTraffic() {
 
 void BoundaryTraffic::begin(std::size_t bytes, Time now) {
   if (!order_ || stopped_ || bytes < kSmall) return;
-  if (++messages_ == 1) tell(now);
+  if (++messages_ == 1) tell(!limited_elsewhere(order_->best_rate(direction_, now), now));
 }
 
-void BoundaryTraffic::end(std::size_t bytes, Time now) {
+void BoundaryTraffic::end(std::size_t bytes) {
   if (!order_ || stopped_ || bytes < kSmall) return;
-  if (--messages_ == 0) tell(now);
+  if (--messages_ == 0) tell(false);
 }
 
 void BoundaryTraffic::carried(const Arrival& arrival, Time now) {
   if (!order_ || stopped_ || arrival.busy.count() <= 0) return;
   const double rate = static_cast<double>(arrival.counted_bytes) / to_seconds(arrival.busy);
   best_.add(rate, now);
-  order_->carried(direction_, rate, now);
-  tell(now);
+  const double port_rate = order_->carried(direction_, rate, now);
+  tell(messages_ > 0 && !limited_elsewhere(port_rate, now));
 }
 
 void BoundaryTraffic::stop() {
@@ -97,15 +98,14 @@ void BoundaryTraffic::stop() {
   if (std::exchange(told_, false)) order_->end(TrafficClass::kBoundary, direction_);
 }
 
-bool BoundaryTraffic::limited_elsewhere(Time now) const {
+bool BoundaryTraffic::limited_elsewhere(double port_rate, Time now) const {
   const double own = best_.value(now);
-  return own > 0 && own < order_->best_rate(direction_, now) / 2;
+  return own > 0 && own < port_rate / 2;
 }
 
-void BoundaryTraffic::tell(Time now) {
-  const bool tells = messages_ > 0 && !limited_elsewhere(now);
-  if (tells == std::exchange(told_, tells)) return;
-  if (tells) {
+void BoundaryTraffic::tell(bool on_their_way) {
+  if (on_their_way == std::exchange(told_, on_their_way)) return;
+  if (on_their_way) {
     order_->begin(TrafficClass::kBoundary, direction_);
   } else {
     order_->end(TrafficClass::kBoundary, direction_);

@@ -48,8 +48,8 @@ class TrafficOrder {
   // Whether an earlier class is on its way.
   bool yields(TrafficClass of, TrafficDirection direction) const noexcept;
 
-  // Something passed the port at that rate, in bytes per second of busy time.
-  void carried(TrafficDirection direction, double rate, Time now);
+  // Something passed the port at that rate, in bytes per second of busy time. Returns best_rate.
+  double carried(TrafficDirection direction, double rate, Time now);
   double best_rate(TrafficDirection direction, Time now) const;  // lately; 0: unknown
 
   // Whether there are links between stages at all, and so something to yield to.
@@ -90,15 +90,15 @@ class BoundaryTraffic {
 
   // A message is on its way, or has arrived. Small ones are not worth a pause of others.
   void begin(std::size_t bytes, Time now);
-  void end(std::size_t bytes, Time now);
+  void end(std::size_t bytes);
   void carried(const Arrival& arrival, Time now);
   void stop();  // the link has ended, whatever was on its way
 
  private:
   // A link that carries less than half of what the port does is limited elsewhere. Waiting for it
   // would bring it nothing.
-  bool limited_elsewhere(Time now) const;
-  void tell(Time now);
+  bool limited_elsewhere(double port_rate, Time now) const;
+  void tell(bool on_their_way);
 
   const std::shared_ptr<TrafficOrder> order_;
   const TrafficDirection direction_;

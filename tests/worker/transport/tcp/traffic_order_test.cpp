@@ -71,7 +71,7 @@ TEST(TrafficOrder, BulkMovesAllWhileNoTensorIsOnItsWay) {
   rig.bulk.moved(kMessage, kStart);  // so it has had its share
   EXPECT_EQ(rig.bulk.allowance(kSums, kStart), 0U);
   EXPECT_TRUE(rig.bulk.waits());
-  rig.out.end(kMessage, kStart + 5ms);
+  rig.out.end(kMessage);
   EXPECT_EQ(rig.wakes, 1);
   EXPECT_EQ(rig.bulk.allowance(kSums, kStart + 5ms), BulkTraffic::kAll);
   EXPECT_EQ(rig.bulk.waited(), 5ms);
@@ -80,12 +80,12 @@ TEST(TrafficOrder, BulkMovesAllWhileNoTensorIsOnItsWay) {
 TEST(TrafficOrder, WhoDoesNotWaitIsNotWoken) {
   Rig rig;
   rig.out.begin(kMessage, kStart);
-  rig.out.end(kMessage, kStart);
+  rig.out.end(kMessage);
   rig.out.begin(kMessage, kStart);
   rig.bulk.moved(kMessage, kStart);
   EXPECT_EQ(rig.bulk.allowance(kSums, kStart), 0U);
   rig.bulk.idle(kStart);
-  rig.out.end(kMessage, kStart);
+  rig.out.end(kMessage);
   EXPECT_EQ(rig.wakes, 0);
 }
 
@@ -122,7 +122,7 @@ TEST(TrafficOrder, NobodyWaitsForALinkThatIsLimitedElsewhere) {
   rig.out.carried(carried(5e6), kStart + 11s);
   slow.carried(carried(4e6), kStart + 11s);
   EXPECT_TRUE(rig.order->yields(kSums, kOut));
-  slow.end(kMessage, kStart + 11s);
+  slow.end(kMessage);
   EXPECT_FALSE(rig.order->yields(kSums, kOut));
 }
 
@@ -130,7 +130,7 @@ TEST(TrafficOrder, SmallMessagesAreNotWorthAPause) {
   Rig rig;
   rig.out.begin(100, kStart);
   EXPECT_FALSE(rig.order->yields(kSums, kOut));
-  rig.out.end(100, kStart);
+  rig.out.end(100);
   rig.out.begin(kMessage, kStart);
   EXPECT_TRUE(rig.order->yields(kSums, kOut));
 }
@@ -141,7 +141,7 @@ TEST(TrafficOrder, ALinkThatEndsIsNotWaitedFor) {
   rig.in.begin(kMessage, kStart);
   rig.in.stop();
   EXPECT_FALSE(rig.order->yields(kSums, kIn));
-  rig.in.end(kMessage, kStart);
+  rig.in.end(kMessage);
   rig.in.begin(kMessage, kStart);
   EXPECT_FALSE(rig.order->yields(kSums, kIn));
   {
@@ -160,7 +160,7 @@ TEST(TrafficOrder, NoEndIsMissedByManyThreads) {
     BoundaryTraffic link(order, kOut);
     for (int i = 0; i < 300'000; ++i) {
       link.begin(kMessage, kStart);
-      link.end(kMessage, kStart);
+      link.end(kMessage);
     }
     over = true;
   });
