@@ -17,6 +17,7 @@
 #include "tests/multiproc/slow_replica.h"
 #include "tests/multiproc/workers.h"
 #include "tests/support/broken_connections.h"
+#include "tests/support/stopped_thread.h"
 
 namespace weir::test {
 namespace cover_test {
@@ -187,6 +188,26 @@ TEST(Cover, OthersTrainOnWhileALinkIsDead) {
   ASSERT_TRUE(job.workers()[0].says("without replica 1")) << job.told();
   ASSERT_TRUE(job.goes_on(0)) << job.told();
   ASSERT_TRUE(job.goes_on(3)) << job.told();
+  job.end();
+}
+
+// Its heartbeats go on, so nobody else would end it.
+TEST(Cover, ARankThatHangsIsGoneWithoutAndEndsByItself) {
+  Job job(2, {2, 3}, {"--progress-deadline=14"});
+  ASSERT_TRUE(job.begins()) << job.told();
+  Process& hung = job.workers()[2];
+  const auto stopped = StoppedThread::of(hung.pid(), "engine");
+  if (stopped == nullptr) GTEST_SKIP() << "this system does not allow to stop a thread";
+  job.kill(3);
+  ASSERT_TRUE(job.workers()[0].says("counts as lost until it tells")) << job.told();
+  ASSERT_TRUE(job.goes_on(0)) << job.told();
+  ASSERT_TRUE(stopped->ends(kPatience)) << hung.errors();
+  EXPECT_EQ(hung.wait(), 1);
+  EXPECT_TRUE(hung.says("the engine hangs: it has taken no message of the coordinator for 14 s"))
+      << hung.errors();
+  job.start_again(2);
+  job.start_again(3);
+  ASSERT_TRUE(job.goes_on(3)) << job.told() << job.workers()[2].errors();
   job.end();
 }
 

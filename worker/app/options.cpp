@@ -314,9 +314,10 @@ void add_running(Rows& rows, Raw& raw) {
                 "wait for a new plan after a lost peer while the operator does not answer; 0 = no "
                 "limit, seconds",
                 "WEIR_REJOIN_TIMEOUT", wait);
-  rows.add_time("--progress-deadline", o.progress_deadline, limit_of,
-                "longest wait without a message from a peer; 0 = no limit, seconds",
-                "WEIR_PROGRESS_DEADLINE", wait);
+  rows.add_time(
+      "--progress-deadline", o.progress_deadline, limit_of,
+      "longest wait without a message from a peer, or of one for the engine; 0 = no limit, seconds",
+      "WEIR_PROGRESS_DEADLINE", wait);
   rows.add("--connect-timeout", raw.connect,
            "wait until all neighbours are connected, seconds; 0 = no limit; unset: "
            "--progress-deadline",

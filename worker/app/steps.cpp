@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "worker/app/agreement.h"
 #include "worker/app/checkpoints.h"
 #include "worker/app/describe.h"
 #include "worker/app/exposition.h"
+#include "worker/app/hang_watch.h"
 #include "worker/app/opening_steps.h"
 #include "worker/app/own_plan.h"
 #include "worker/app/peers.h"
@@ -319,6 +321,14 @@ Outcome export_last(const State& state) {
   return std::nullopt;
 }
 
+engine::Ending run_engine(State& state) {
+  std::optional<HangWatch> watch;
+  if (state.options.needs_peers()) {
+    watch.emplace(state.engine->mailbox(), state.options.progress_deadline, state.clock, end_hung);
+  }
+  return state.engine->run({});
+}
+
 Outcome train(State& state) {
   state.shutdown.on_request([&state] {
     const std::chrono::nanoseconds grace = state.options.grace;
@@ -330,7 +340,7 @@ Outcome train(State& state) {
     if (state.agent) state.agent->send(protocol::Leave{"SIGTERM"});
   });
   if (!state.options.needs_peers()) start_own_plan(state);
-  engine::Ending ending = state.engine->run({});
+  engine::Ending ending = run_engine(state);
   if (state.trace_file) state.trace_file->write(*state.engine, state.clock);
   const bool alone = ending.exit == Exit::kCrash || ending.exit == Exit::kPeerLost;
   if (const std::string why = state.agent ? state.agent->trouble() : ""; alone && !why.empty()) {

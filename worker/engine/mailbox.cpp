@@ -98,7 +98,9 @@ void Mailbox::grant(protocol::Grant message) {
 }
 
 bool Mailbox::push(protocol::Message message) {
-  return letters_.try_push({std::move(message), turn_});
+  if (!letters_.try_push({std::move(message), turn_})) return false;
+  ++put_;
+  return true;
 }
 
 bool Mailbox::push_interrupting(protocol::Message message) {
@@ -135,6 +137,7 @@ std::optional<Letter> Mailbox::wait(SteadyTime deadline, std::stop_token stop) {
 }
 
 std::optional<Letter> Mailbox::taken(std::optional<Letter> letter) {
+  if (letter) ++taken_;
   if (letter && interrupts(letter->message)) {
     const std::lock_guard lock(mutex_);
     --interrupting_;

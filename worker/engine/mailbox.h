@@ -4,6 +4,7 @@
 // tells in its next HELLO. The app connects this class to the rank's end of port 7070.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -42,6 +43,12 @@ class Mailbox {
   void session_lost();
   // Names the plan in force and the completed steps. The settings are left empty.
   protocol::Hello hello(const protocol::Member& member) const;
+
+  // Any thread. How many letters have come, and how many of them the engine thread has taken.
+  struct Reading {
+    std::uint64_t put = 0, taken = 0;
+  };
+  Reading reading() const { return {.put = put_.load(), .taken = taken_.load()}; }
 
   // Engine thread. Returns the oldest letter, or nothing if there is none (wait: until the
   // deadline).
@@ -92,6 +99,7 @@ class Mailbox {
 
   const Send send_;
   BoundedQueue<Letter> letters_{kMostLetters};
+  std::atomic<std::uint64_t> put_{0}, taken_{0};
   // Guards all below. It is held while an answer is sent; otherwise the session could end in
   // between, and the next one would get that answer. Recursive, because a worker that plans for
   // itself puts its next message from within `send_`.
