@@ -35,13 +35,12 @@ HangWatch::HangWatch(const engine::Mailbox& mailbox, std::chrono::nanoseconds li
         Unread unread(2 * pause);
         std::unique_lock lock(mutex_);
         while (!stopped_.wait_for(lock, stop, pause, [&] { return stop.stop_requested(); })) {
-          const auto waited = unread.look(mailbox.reading(), clock.now());
-          if (waited >= limit) return hangs(waited);
+          if (unread.look(mailbox.reading(), clock.now()) >= limit) return hangs(limit);
         }
       }) {}
 
-void end_hung(std::chrono::nanoseconds waited) {
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(waited).count();
+void end_hung(std::chrono::nanoseconds limit) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit).count();
   const std::string reason = "the engine hangs: it has taken no message of the coordinator for " +
                              std::to_string(seconds) + " s (--progress-deadline)";
   log_error("app", reason, {{"exit_code", static_cast<int>(protocol::Exit::kCrash)}});

@@ -33,7 +33,7 @@ class Unread {
 
 class HangWatch {
  public:
-  using Hangs = std::function<void(std::chrono::nanoseconds waited)>;
+  using Hangs = std::function<void(std::chrono::nanoseconds limit)>;
 
   // Calls `hangs` once, on a thread of its own, when letters have waited for the limit.
   HangWatch(const engine::Mailbox& mailbox, std::chrono::nanoseconds limit, const Clock& clock,
@@ -47,6 +47,6 @@ class HangWatch {
 
 // Ends the process with exit code 1, so that its container begins again. Its threads are not asked
 // to end, because the engine's never would.
-[[noreturn]] void end_hung(std::chrono::nanoseconds waited);
+[[noreturn]] void end_hung(std::chrono::nanoseconds limit);
 
 }  // namespace weir::app
