@@ -107,8 +107,8 @@ def gpt_job(name, steps, *, text=True, args=(), micro_batches=16, **spec):
 
 
 def replicas_job(name, replicas, steps, *, args=(), times="profile"):
-    """Two stages of `replicas` workers each, one worker of a type a replica; k and the cut stay. times: which of the profiles of
-    replicas_maps the workers take; PER_NODE: each the one of its node."""
+    """Two stages of `replicas` workers each, one worker of a type a replica; k stays, and the cut as long as no pod is
+    lost. times: which of the profiles of replicas_maps the workers take; PER_NODE: each the one of its node."""
     groups = [group("a100", 1), group("l4", 1)]
     for entry in groups:
         [profile] = [e for e in entry["template"]["spec"]["containers"][0]["env"] if e["name"] == "WEIR_EMULATE_PROFILE"]

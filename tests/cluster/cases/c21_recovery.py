@@ -244,12 +244,15 @@ def test_a_link_that_stays_dead_costs_no_step_and_a_worker_is_made_again(namespa
 
 
 def test_a_stage_that_nobody_holds_any_more_is_told(namespace):
+    # The plans after lost pods may have cut the model elsewhere than the first one: a link that was measured then may look slow.
+    first, last = lab.plan_document(namespace, lab.job(namespace, NAME))["stages"][1]["layers"]
+    lacks = "no worker holds " + (f"layer {first}" if first == last else f"layers {first}..{last}")
     recovery, note = steps_again(namespace, "both workers of stage 1 killed", kill(namespace, NAME, (0, 1), (1, 1)))
     check(recovery["last"]["source"] == "Start", f"{recovery}")
-    check("no worker holds layers 4..7" in recovery["last"]["reason"], recovery["last"]["reason"])
+    check(lacks in recovery["last"]["reason"], f"{lacks} is not in: {recovery['last']['reason']}")
     check(recovery["lostSteps"] >= 10, f"{recovery}")
     [event] = lab.events(namespace, "ProgressLost", NAME)
-    check("no worker holds layers 4..7" in event["note"], event["note"])
+    check(lacks in event["note"], event["note"])
     return f"{note}; {event['note']}"
 
 
