@@ -73,8 +73,14 @@ bool Engine::one_more_step() {
          !leave_overdue() && !switch_due() && !generation_->links->peer_left(Channel::kForward);
 }
 
-bool Engine::awaits_go() const {
-  return generation_ && !generation_->running && generation_->turn == mailbox_.turn();
+bool Engine::begins() const {
+  const std::uint64_t turn = mailbox_.turn();
+  if (switch_due()) return pending_->letter.turn == turn;
+  return generation_ && !generation_->running && generation_->turn == turn;
+}
+
+bool Engine::quits() const {
+  return begins_first_ ? leave_overdue() || leave_is_over() : leaving();
 }
 
 bool Engine::switch_due() const {
@@ -110,7 +116,7 @@ Ending Engine::run(const std::stop_token& stop) {
 std::optional<Ending> Engine::should_end(const std::stop_token& stop) {
   if (stop.stop_requested()) return Ending{Exit::kTerminated, "stopped"};
   if (std::optional<Ending> ending = end_of_leave()) return ending;
-  const bool begins_first = begins_first_ && awaits_go() && !leave_overdue();
+  const bool begins_first = begins_first_ && begins() && !leave_overdue();
   if (leaving() && !begins_first && !one_more_step()) {
     const SteadyTime grace_end{SteadyTime::duration(leave_at_.load())};
     const std::chrono::nanoseconds left = grace_end - parts_.clock.now();

@@ -13,6 +13,7 @@
 #include <span>
 #include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "worker/base/clock.h"
@@ -46,8 +47,8 @@ class Engine {
   void leave(std::chrono::nanoseconds grace);
   // Trains until the coordinator says that a checkpoint is complete, or for `grace`, then ends.
   // Where none is written, the same for copies of this rank's state (snapshots.h); without either
-  // as leave() does. Ends at once if no generation runs. But a rank that has said READY_STATE waits
-  // for GO or ABORT first, so that the others do not begin in vain.
+  // as leave() does. Ends at once if no generation runs. But a rank that has got COMMIT builds and
+  // connects its stage and waits for GO or ABORT first, so that the others do not begin in vain.
   void leave_saved(std::chrono::nanoseconds grace);
   void checkpoint_written(std::chrono::nanoseconds took) { recorder_.checkpoint_written(took); }
   Statistics statistics() const { return recorder_.read(); }
@@ -92,8 +93,9 @@ class Engine {
   void drain(std::chrono::nanoseconds limit, const std::stop_token& stop);
   std::optional<Ending> failed(const Error& error, const std::stop_token& stop);
   bool leaving() const { return leave_at_.load() != 0; }
-  // READY_STATE is said, GO has not come, and nothing that says that it never will.
-  bool awaits_go() const;
+  // COMMIT of a generation has come, GO has not, and nothing that says that it never will.
+  bool begins() const;
+  bool quits() const;  // it is to leave, and need not connect first
   bool leave_overdue() const;
   // A leaving rank still does the step that the stages before it may have begun, so that all ranks
   // that leave together end at the same step. Also notes the step in which the leave was requested.
@@ -185,6 +187,7 @@ class Engine {
   std::atomic<std::int64_t> leave_at_{0};        // steady clock, ns; 0 = not leaving
   std::atomic<std::int64_t> leave_saved_at_{0};  // the same for leave_saved()
   std::atomic<bool> begins_first_{false};        // leave_saved() was called
+  std::jthread grace_end_;                       // of leave_saved(): ends connecting
 
   // Engine thread only, from here on.
   Stopwatch stopwatch_;

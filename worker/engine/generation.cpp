@@ -294,7 +294,7 @@ Status Engine::connect(Generation& generation, const std::stop_token& stop) {
         .next = peer_of(plan, place.replica, place.stage + 1)};
     std::stop_source source = mailbox_.begin_connecting();
     const std::stop_callback on_stop(stop, [&source] { source.request_stop(); });
-    if (leaving()) source.request_stop();
+    if (quits()) source.request_stop();
     WEIR_TRY(
         std::unique_ptr<transport::Communicator> made,
         parts_.connect(wanted, parts_.clock.now() + options_.connect_timeout, source.get_token()));
@@ -345,7 +345,7 @@ Result<std::unique_ptr<transport::Collective>> Engine::connect_group(
     const transport::ReplicaGroupGeneration& wanted, const std::stop_token& stop) {
   std::stop_source source = mailbox_.begin_connecting();
   const std::stop_callback on_stop(stop, [&source] { source.request_stop(); });
-  if (leaving()) source.request_stop();
+  if (quits()) source.request_stop();
   return parts_.connect_replica_group(wanted, parts_.clock.now() + options_.connect_timeout,
                                       source.get_token());
 }

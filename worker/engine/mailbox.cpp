@@ -202,9 +202,17 @@ void Mailbox::committed(const protocol::Commit& message, const std::string& reas
 
 std::stop_source Mailbox::begin_connecting() {
   const std::lock_guard lock(mutex_);
+  measures_ = false;
   connecting_ = std::stop_source();
   if (interrupting_ > 0) connecting_.request_stop();
   return connecting_;
+}
+
+std::stop_source Mailbox::begin_measuring() {
+  const std::lock_guard lock(mutex_);
+  std::stop_source source = begin_connecting();
+  measures_ = true;
+  return source;
 }
 
 std::uint64_t Mailbox::turn() const {
@@ -215,6 +223,11 @@ std::uint64_t Mailbox::turn() const {
 void Mailbox::interrupt_connecting() {
   const std::lock_guard lock(mutex_);
   connecting_.request_stop();
+}
+
+void Mailbox::interrupt_measuring() {
+  const std::lock_guard lock(mutex_);
+  if (measures_) connecting_.request_stop();
 }
 
 void Mailbox::tell(const protocol::Message& message) {

@@ -64,6 +64,7 @@ class Mailbox {
   // Returns a source that the next PREPARE or ABORT stops, including one that waits already: the
   // engine would connect, or measure, for a plan that is out of date.
   std::stop_source begin_connecting();
+  std::stop_source begin_measuring();
 
   // Any thread. Sends a message; takes epoch and step from a STATUS, and an INVENTORY, for the next
   // HELLO.
@@ -71,6 +72,7 @@ class Mailbox {
   // Letter::turn of what comes now. Another one than that of a COMMIT: its GO will not come.
   std::uint64_t turn() const;
   void interrupt_connecting();  // ends connecting or measuring that is under way
+  void interrupt_measuring();   // measuring alone
 
  private:
   static constexpr std::size_t kMostLetters = 64;  // a coordinator makes one switch at a time
@@ -111,6 +113,7 @@ class Mailbox {
   protocol::Inventory inventory_;  // the last that was told; `running` since a GO after it
   std::uint64_t turn_ = 0;         // counts PREPAREs, ABORTs and lost sessions, as they come
   std::stop_source connecting_{std::nostopstate};
+  bool measures_ = false;                      // rather than connects
   int interrupting_ = 0;                       // PREPAREs and ABORTs that wait in letters_
   std::optional<protocol::Grant> kept_grant_;  // a grant that came while letters_ was full
 };

@@ -2,6 +2,9 @@
 // Checkpoints in the engine. Copies the state between two steps, waits where a save must come
 // before the next step (the last step, a leaving rank), and fills a new stage. The coordinator
 // decides which step is saved.
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -22,15 +25,24 @@ bool loads(const schedule::Plan& plan) {
 
 void Engine::leave_saved(std::chrono::nanoseconds grace) {
   begins_first_ = true;
-  if (!options_.saves && parts_.snapshots == nullptr) return leave(grace);
   const SteadyTime at = parts_.clock.now() + grace;
-  leave_saved_at_.store(std::max<std::int64_t>(1, at.time_since_epoch().count()));
-  mailbox_.interrupt_connecting();
+  const bool copies = options_.saves || parts_.snapshots != nullptr;
+  (copies ? leave_saved_at_ : leave_at_)
+      .store(std::max<std::int64_t>(1, at.time_since_epoch().count()));
+  mailbox_.interrupt_measuring();
+  // Peers that never come keep it no longer.
+  grace_end_ = std::jthread([this, grace](const std::stop_token& ended) {
+    std::mutex mutex;
+    std::unique_lock lock(mutex);
+    std::condition_variable_any never;
+    never.wait_for(lock, ended, grace, [] { return false; });
+    if (!ended.stop_requested()) mailbox_.interrupt_connecting();
+  });
 }
 
 void Engine::settle_leave() {
   if (options_.saves || leave_saved_at_.load() == 0 || leave_is_over()) return;
-  if (pending_ || awaits_go() || offer_) return;  // others fetch its layers
+  if (pending_ || begins() || offer_) return;  // others fetch its layers
   const bool copied = generation_ && generation_->trains() &&
                       generation_->current.plan.replica_count() == 1 &&
                       generation_->current.plan.stage_count() > 1;
@@ -103,9 +115,9 @@ bool Engine::leave_is_over() const {
 std::optional<Ending> Engine::end_of_leave() const {
   if (leave_saved_at_.load() == 0) return std::nullopt;
   // A rank without a stage waits, too: the others may need it as their coordinator. One that has
-  // said READY_STATE waits for GO, since the others cannot begin without it.
-  const bool begins = awaits_go() || (!options_.saves && offer_);
-  const bool waits = generation_ && (generation_->running || begins) && !generation_->broken;
+  // got COMMIT waits for GO, since the others cannot begin without it.
+  const bool needed = generation_ && (generation_->running || (!options_.saves && offer_));
+  const bool waits = begins() || (needed && !generation_->broken);
   if (waits && !leave_is_over()) return std::nullopt;
   const std::string what = options_.saves ? "saved" : "copied";
   std::string how = ", " + what;

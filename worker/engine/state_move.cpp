@@ -233,7 +233,7 @@ Status Engine::move_stage(Generation& generation, const Prepared& next, std::int
   if (!parts.fetched.empty()) {
     std::stop_source source = mailbox_.begin_connecting();
     const std::stop_callback on_stop(stop, [&source] { source.request_stop(); });
-    if (leaving()) source.request_stop();
+    if (quits()) source.request_stop();
     WEIR_TRY(std::vector<HostState> room, room_for(parts, *generation.stage));
     WEIR_TRY(bytes,
              parts_.state->fetch(key_of_move(next, at_step), requests_for(next.plan, parts, room),

@@ -296,6 +296,19 @@ TEST(Mailbox, AGrantThatWasKeptNeedsNoDeadline) {
   EXPECT_EQ(grants, 1);
 }
 
+TEST(Mailbox, InterruptsMeasuringAlone) {
+  World world;
+  const std::stop_source connecting = world.mailbox.begin_connecting();
+  world.mailbox.interrupt_measuring();
+  EXPECT_FALSE(connecting.stop_requested());
+  const std::stop_source measuring = world.mailbox.begin_measuring();
+  world.mailbox.interrupt_measuring();
+  EXPECT_TRUE(measuring.stop_requested());
+  const std::stop_source again = world.mailbox.begin_connecting();
+  world.mailbox.interrupt_measuring();
+  EXPECT_FALSE(again.stop_requested());
+}
+
 TEST(Mailbox, SendsTheAnswerToAMeasureUnlessAPlanHasCome) {
   World world;
   world.mailbox.put(protocol::Measure{.rounds = 3});
