@@ -17,6 +17,7 @@
 #include "worker/base/text.h"
 #include "worker/base/units.h"
 #include "worker/checkpoint/load.h"
+#include "worker/coordinator/who_keeps.h"
 #include "worker/device/system_memory.h"
 
 namespace weir::app {
@@ -27,7 +28,6 @@ using nlohmann::json;
 constexpr const char* kInLog = "snapshots";
 constexpr const char* kHistories = "histories.json";
 constexpr const char* kCopies = "copies";  // folder; the next ones are copies-1, copies-2 ..
-constexpr int kShelves = 4;                // coordinator::kMostCopies
 constexpr auto kLastTasks = std::chrono::seconds(1);
 constexpr auto kCopyLimit = std::chrono::minutes(30);  // of a fetch, pauses included
 
@@ -52,7 +52,7 @@ std::int64_t bytes_of(stage::Stage& stage) {
 Snapshots::Snapshots(const std::string& folder, const std::string& owner, const stage::Model& model,
                      const Settings& settings, Wire wire)
     : wire_(std::move(wire)), own_(folder, owner, model, settings) {
-  for (int i = 0; i < kShelves; ++i) {
+  for (int i = 0; i < coordinator::kMostCopies; ++i) {
     const std::string name = kCopies + (i > 0 ? "-" + std::to_string(i) : std::string());
     copies_.push_back(
         std::make_unique<SnapshotShelf>(checkpoint::join(folder, name), owner, model, settings));
@@ -230,7 +230,8 @@ void Snapshots::copy(const protocol::Save& order, bool beside) {
   }
   SnapshotShelf* const shelf = shelf_for(order.step, source.first_layer);
   if (shelf == nullptr) {
-    return failed("it keeps " + std::to_string(kShelves) + " copies of that step already");
+    return failed("it keeps " + std::to_string(coordinator::kMostCopies) +
+                  " copies of that step already");
   }
   std::int64_t newest = -1;  // older than this one
   for (const SnapshotShelf::Kept& one : kept_copies()) {
