@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <thread>
 #include <utility>
 
 #include "tests/multiproc/slow_replica.h"
+#include "tests/multiproc/workers.h"
 
 namespace weir::bench {
 namespace {
@@ -19,16 +19,6 @@ constexpr auto kPatience = 90s, kScrape = 1s;
 constexpr auto kPoll = 20ms;
 constexpr std::size_t kWindow = 5;  // scrapes, over which a rate is told
 constexpr double kNotPacked = 1;
-
-template <class Condition>
-bool eventually(Condition condition) {
-  const auto until = steady_clock::now() + kPatience;
-  while (!condition()) {
-    if (steady_clock::now() >= until) return false;
-    std::this_thread::sleep_for(kPoll);
-  }
-  return true;
-}
 
 }  // namespace
 
@@ -101,7 +91,7 @@ bool NamedJob::plan() {
     const auto told = operator_.registered();
     return told.members.size() == all && !told.profile_json.empty();
   };
-  if (!eventually(complete)) return false;
+  if (!test::eventually(complete, kPatience, kPoll)) return false;
   auto told = operator_.registered();
   told.links.clear();  // the probes of equal links differ a little: then so would places
   world_.members = reconcile::MembersView{told, world_.now};
@@ -165,7 +155,7 @@ bool NamedJob::hear(int reports) {
   auto last = steady_clock::now(), scraped = last;
   for (int i = 0; i < reports; ++i) {
     std::optional<protocol::Report> report;
-    const bool came = eventually([&] {
+    const auto told = [&] {
       const auto now = steady_clock::now();
       world_.now += std::chrono::duration_cast<reconcile::Time::duration>(now - last);
       last = now;
@@ -175,8 +165,8 @@ bool NamedJob::hear(int reports) {
       }
       report = operator_.report(heard_ + 1);
       return report.has_value();
-    });
-    if (!came) return false;
+    };
+    if (!test::eventually(told, kPatience, kPoll)) return false;
     heard_ = report->sequence;
     world_.report = reconcile::ReportView{*report, world_.now};
     world_.carry_out(world_.pass());
@@ -188,7 +178,7 @@ NamedJob::StepEnd NamedJob::next_end() const {
   const auto ended = [&] { return test::logged_steps(job_->loss_log(0)).size(); };
   const std::size_t before = ended();
   std::size_t now = before;
-  eventually([&] { return (now = ended()) > before; });
+  test::eventually([&] { return (now = ended()) > before; }, kPatience, kPoll);
   return {steady_clock::now(), static_cast<double>(now)};
 }
 

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps that a user wants to see, from the answer to a report to the octets of all ranks.
 #include <algorithm>
-#include <chrono>
 #include <csignal>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -31,15 +28,6 @@ using timeline::EventKind;
 using timeline::RankRecord;
 
 constexpr int kStages = 2, kReplicas = 2;
-
-bool eventually(const std::function<bool()>& condition) {
-  const auto until = std::chrono::steady_clock::now() + kPatience;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() >= until) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-  return true;
-}
 
 schedule::Plan plan() {
   auto read = protocol::decode_plan(

@@ -28,7 +28,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kPoll{10};
 constexpr int kSignalled = 128;
 
 std::string read_file(const std::string& path) {
@@ -38,17 +37,17 @@ std::string read_file(const std::string& path) {
   return text.str();
 }
 
-template <class Condition>
-bool poll(Condition condition, steady_clock::duration limit = kPatience) {
+}  // namespace
+
+bool eventually(const std::function<bool()>& condition, steady_clock::duration limit,
+                steady_clock::duration poll) {
   const auto until = steady_clock::now() + limit;
   while (!condition()) {
     if (steady_clock::now() >= until) return false;
-    std::this_thread::sleep_for(kPoll);
+    std::this_thread::sleep_for(poll);
   }
   return true;
 }
-
-}  // namespace
 
 std::vector<LoggedStep> logged_steps(const std::string& loss_log) {
   std::vector<LoggedStep> found;
@@ -101,7 +100,7 @@ void Process::signal(int number) const {
 
 std::optional<int> Process::wait(milliseconds limit) {
   if (pid_ < 0) return std::nullopt;
-  poll(
+  eventually(
       [this] {
         int raw = 0;
         if (status_ || waitpid(pid_, &raw, WNOHANG) != pid_) return status_.has_value();
@@ -119,7 +118,7 @@ std::string Process::errors() const {
 std::optional<int> Process::logged(const std::string& key) const {
   const std::string field = "\"" + key + "\":";
   std::string text;
-  const bool came = poll([&] {
+  const bool came = eventually([&] {
     text = errors();
     const auto at = text.find(field);
     return at != text.npos && text.find('\n', at) != text.npos;
@@ -129,7 +128,7 @@ std::optional<int> Process::logged(const std::string& key) const {
 }
 
 bool Process::says(const std::string& text) const {
-  return poll([&] { return errors().find(text) != std::string::npos; });
+  return eventually([&] { return errors().find(text) != std::string::npos; });
 }
 
 std::string PlanText::json() const {
@@ -263,11 +262,11 @@ std::int64_t Workers::newest_step(int worker) const {
 }
 
 bool Workers::reaches(int worker, std::int64_t count) const {
-  return poll([&] { return static_cast<std::int64_t>(steps(worker).size()) >= count; });
+  return eventually([&] { return static_cast<std::int64_t>(steps(worker).size()) >= count; });
 }
 
 bool Workers::adopts(int worker, std::uint32_t epoch) const {
-  return poll([&] {
+  return eventually([&] {
     const auto done = steps(worker);
     return !done.empty() && done.back().epoch >= epoch;
   });
@@ -300,7 +299,7 @@ std::vector<std::string> losses_alone(const std::vector<std::string>& common, in
   Process alone(words, (folder.path() / "errors.log").string());
   if (!steps) return alone.wait() == 0 ? losses(logged_steps(log)) : std::vector<std::string>();
   std::vector<std::string> list;
-  poll([&] { return (list = losses(logged_steps(log))).size() >= *steps; });
+  eventually([&] { return (list = losses(logged_steps(log))).size() >= *steps; });
   if (list.size() < *steps) return {};
   list.resize(*steps);
   return list;

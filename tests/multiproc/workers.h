@@ -5,6 +5,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +19,11 @@
 namespace weir::test {
 
 constexpr auto kPatience = std::chrono::seconds(60);  // a machine full of other work
+
+// Asks each `poll` until the condition holds; false if it does not within the limit.
+bool eventually(const std::function<bool()>& condition,
+                std::chrono::steady_clock::duration limit = kPatience,
+                std::chrono::steady_clock::duration poll = std::chrono::milliseconds(10));
 
 // --steps of a run that its test ends: a test that does something in the middle of training must
 // not race against its end, because a busy machine may give it no processor for seconds.
