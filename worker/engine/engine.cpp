@@ -80,7 +80,8 @@ bool Engine::begins() const {
 }
 
 bool Engine::quits() const {
-  return begins_first_ ? leave_overdue() || leave_is_over() : leaving();
+  const bool leaves = leaving() || leave_saved_at_.load() != 0;
+  return leaves && (!begins_first_ || !begins() || leave_overdue() || leave_is_over());
 }
 
 bool Engine::switch_due() const {

@@ -113,6 +113,7 @@ bool Mailbox::push_interrupting(protocol::Message message) {
 void Mailbox::session_lost() {
   const std::lock_guard lock(mutex_);
   ++turn_;
+  connecting_.request_stop();  // no answer would be sent
   abort_uncommitted();
   prepared_.reset();
 }

@@ -39,7 +39,8 @@ class Mailbox {
   // deadline, the links tell of a lost peer, and a save that is not answered is followed by the
   // next round.
   bool put(protocol::Message message);
-  // The session has ended: forgets a plan that is not committed, and drops answers to come.
+  // The session has ended: forgets a plan that is not committed, drops answers to come, and ends
+  // connecting or measuring that is under way.
   void session_lost();
   // Names the plan in force and the completed steps. The settings are left empty.
   protocol::Hello hello(const protocol::Member& member) const;
@@ -61,8 +62,8 @@ class Mailbox {
               std::optional<std::int64_t> held = std::nullopt);
   // The answer to a MEASURE. It is not sent in the cases above.
   void answer(const Letter& letter, const protocol::Measured& measured);
-  // Returns a source that the next PREPARE or ABORT stops, including one that waits already: the
-  // engine would connect, or measure, for a plan that is out of date.
+  // Returns a source that the next PREPARE or ABORT stops, including one that waits already, and
+  // the end of the session: the engine would connect, or measure, for a plan that is out of date.
   std::stop_source begin_connecting();
   std::stop_source begin_measuring();
 

@@ -132,6 +132,19 @@ TEST(Leave, WhileItConnectsEndsAtAnAbort) {
   }
 }
 
+TEST(Leave, WhileItConnectsEndsWithItsSession) {
+  for (const bool with_saves : {false, true}) {
+    Saves saves;
+    Connecting job(with_saves ? &saves : nullptr);
+    const auto begin = std::chrono::steady_clock::now();
+    job.group.engine(1).leave_saved(kPatience * 100);
+    for (int i = 0; i < 2; ++i) job.group.engine(i).mailbox().session_lost();
+    job.group.engine(0).leave(std::chrono::seconds(0));
+    EXPECT_THAT(job.group.finish(), Each(Exit::kTerminated));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, kPatience) << "the time to connect";
+  }
+}
+
 TEST(Leave, WhileItConnectsEndsWithItsGrace) {
   for (const bool with_saves : {false, true}) {
     Saves saves;

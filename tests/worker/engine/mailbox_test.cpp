@@ -296,6 +296,17 @@ TEST(Mailbox, AGrantThatWasKeptNeedsNoDeadline) {
   EXPECT_EQ(grants, 1);
 }
 
+TEST(Mailbox, EndsConnectingAndMeasuringWithTheSession) {
+  World world;
+  const std::stop_source connecting = world.mailbox.begin_connecting();
+  world.mailbox.session_lost();
+  EXPECT_TRUE(connecting.stop_requested());
+  const std::stop_source measuring = world.mailbox.begin_measuring();
+  EXPECT_FALSE(measuring.stop_requested()) << "of the next session";
+  world.mailbox.session_lost();
+  EXPECT_TRUE(measuring.stop_requested());
+}
+
 TEST(Mailbox, InterruptsMeasuringAlone) {
   World world;
   const std::stop_source connecting = world.mailbox.begin_connecting();
