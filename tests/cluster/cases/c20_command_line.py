@@ -107,8 +107,8 @@ def test_a_job_that_trains_as_a_viewer(namespace):
     plan = has(weir("view", "plan", "gpt"), "gpt: plan ", "STAGE  LAYERS", "(Initial)")
     why = lab.wait_until("why tells where a step goes", lambda: shows("why", "Main cause  ", "Where a step goes"), 60, interval=2)
     [main] = [line for line in why.splitlines() if line.startswith("Main cause")]
-    # Where other programs take the processor from workers, these pause, and that is told.
-    check(any(words in main for words in ("the schedule itself", " pauses ", " waits for processors ")), why)
+    # Where other programs take the processors, workers wait for them, pause or compute slower, and that is told.
+    check(any(words in main for words in ("the schedule itself", " pauses ", " waits for processors ", " compute")), why)
     has(why, "A step takes", "Main cause", "The operator")
     lines = step_lines(why)
     check(abs(sum(lines[:-1]) - lines[-1]) < 0.05, f"{lines} do not add up: {why}")
