@@ -22,7 +22,8 @@ import subprocess
 import sys
 import xml.etree.ElementTree as tree
 
-LIMIT = 120   # seconds of one test, when a program is run again test by test
+LIMIT, WHOLE = 120, 1800   # seconds of one test, and of a whole program, that runs again
+AS_A_WHOLE = "as a whole: ctest reports a failure, each test passes"
 LINE = re.compile(r"^(?:PASS|FAIL|SKIP) (\S+) \((\d+) s\)")
 NEXT = re.compile(r"^(?:PASS|FAIL|SKIP) |^\[\d\d:|^=====")   # ends what is said of one failure
 WHY = 12      # lines of it
@@ -49,14 +50,15 @@ def tests_in(path):
     return rows
 
 
-def run_alone(command, folder, test):
-    """The verdict of one test in a process of its own, and what it printed."""
+def run_alone(command, folder, test=None):
+    """The verdict of one test in a process of its own, or of the command as it is, and what it printed."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GTEST_")}
+    chosen, limit = ([f"--gtest_filter={test}"], LIMIT) if test else ([], WHOLE)
     try:
-        done = subprocess.run([*command, f"--gtest_filter={test}"], check=False, capture_output=True, text=True, timeout=LIMIT, cwd=folder, env=environment)
+        done = subprocess.run([*command, *chosen], check=False, capture_output=True, text=True, timeout=limit, cwd=folder, env=environment)
         code, output = done.returncode, done.stdout + done.stderr
     except subprocess.TimeoutExpired:
-        code, output = 1, f"no end after {LIMIT} s"
+        code, output = 1, f"no end after {limit} s"
     return "fail" if code else "skip" if "[  SKIPPED ]" in output else "pass", output
 
 
@@ -94,7 +96,7 @@ def results_of(case, build, program, begin):
         print(f"--- {name} wrote no results (crash or time limit); its tests one by one:")
         inside = one_by_one(command, folder)
     if failed and not any(verdict == "fail" for _, _, verdict in inside):
-        inside.append((f"{name} as a whole: ctest reports a failure, each test passes", 0.0, "fail"))
+        inside.append((f"{name} {AS_A_WHOLE}", 0.0, "fail"))
     return inside
 
 
@@ -107,8 +109,9 @@ def count(part, logs, build, code, beside):
     for case in cases:
         command, environment, folder = program = programs.get(case.get("name"), ([], [], build))
         for name, seconds, verdict in results_of(case, build, program, begin):
-            if verdict == "fail" and beside and name != case.get("name") and any(e.startswith("GTEST_OUTPUT=") for e in environment):
-                again.append({"part": part, "test": name, "command": command, "folder": folder})
+            if verdict == "fail" and beside:
+                one = name if any(e.startswith("GTEST_OUTPUT=") for e in environment) and not name.endswith(AS_A_WHOLE) else None
+                again.append({"part": part, "test": name, "one": one, "command": command, "folder": folder})
             else:
                 rows.append((name, seconds, verdict))
     if again:
@@ -124,7 +127,7 @@ def alone(logs):
     rows = []
     for line in (logs / "again.jsonl").read_text(encoding="utf-8").splitlines():
         entry = json.loads(line)
-        verdict, output = run_alone(entry["command"], entry["folder"], entry["test"])
+        verdict, output = run_alone(entry["command"], entry["folder"], entry["one"])
         rows.append((f"{entry['test']} (of {entry['part']})", 0.0, verdict))
         print(f"{entry['test']} of part {entry['part']} failed beside other parts; alone: {verdict}")
         if verdict == "fail":

@@ -20,7 +20,7 @@ elif kind == "crash" and chosen != "Suite.First":
 if not chosen and "--gtest_list_tests" not in sys.argv:
     second = "<failure message='x'/>" if kind == "fail" else "<skipped/>"
     result = "completed" if kind == "fail" else "skipped"
-    with open(os.environ["GTEST_OUTPUT"].removeprefix("xml:"), "w") as out:
+    with open(os.environ.get("GTEST_OUTPUT", "xml:/dev/null").removeprefix("xml:"), "w") as out:
         out.write(f"<testsuites><testsuite><testcase classname='Suite' name='First' status='run' result='completed' time='1'/>"
                   f"<testcase classname='Suite' name='Second' status='run' result='{result}' time='2'>{second}</testcase>"
                   f"<testcase classname='Suite' name='Third' status='notrun' result='suppressed' time='0'/></testsuite></testsuites>")
@@ -77,6 +77,13 @@ class Results(unittest.TestCase):
         self.program.write_text(PROGRAM.replace('sys.exit(1 if kind == "fail"', 'sys.exit(1 if not chosen and kind == "fail"'))
         self.assertEqual(self.run_results("fail", beside=["--beside"])[-1], "1 0 0")
         self.assertEqual(self.output("alone", self.build)[-1], "1 0 0")
+
+    def test_a_program_that_failed_as_a_whole_and_a_test_with_a_process_of_its_own_run_again_as_they_did(self):
+        self.program.write_text(PROGRAM.replace('sys.exit(1 if kind == "fail" and', 'sys.exit(1 if kind in ("pass", "plain") and').replace('!= "Suite.First"', '== ("Suite.First" if kind == "plain" else "")'))
+        self.assertEqual(self.run_results("pass", "plain", beside=["--beside"])[-1], "1 0 1")
+        self.assertEqual(self.output("alone", self.build)[-1], "0 2 0")
+        self.program.write_text(PROGRAM)
+        self.assertEqual(self.output("alone", self.build)[-1], "2 0 0")
 
     def test_the_end_names_what_failed_in_every_kind_of_part(self):
         self.run_results("pass", "fail")
