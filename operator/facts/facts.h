@@ -46,6 +46,7 @@ struct Memo {
 struct Worker {
   std::string pod_uid, pod, group;
   std::string node;    // "" = none yet
+  int index = 0;       // over all groups; 0 = the coordinator
   int replica = 0;     // for which the pod was made
   bool ended = false;  // its trainer has ended
 };
@@ -69,6 +70,7 @@ struct Facts {
   std::uint32_t aborted_revision = 0;  // of the plan whose switch was aborted last; 0 = none
   std::uint32_t next_revision = 1;     // of a plan that is made now
   std::vector<Worker> workers;         // whose pods exist
+  std::vector<Worker> spares;          // that have joined
   double fastest_link = 0;             // bytes per second, fastest measured link between nodes now
   int planned_replicas = 1;            // whose members a plan that is made now may use
   Memo* memo = nullptr;                // null = results are not kept

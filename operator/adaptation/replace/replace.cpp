@@ -5,6 +5,7 @@
 #include <set>
 
 #include "operator/adaptation/costing/exposed_sync.h"
+#include "operator/api/validate.h"
 #include "operator/facts/node_bandwidth.h"
 #include "operator/facts/planning.h"
 #include "worker/base/text.h"
@@ -13,6 +14,9 @@ namespace weir::replace {
 namespace {
 
 constexpr double kAssumedRestart = 60;  // s for pod, image, checkpoint and first plan; assumed
+// Seconds that a spare costs, assumed: 1 to 3 s were measured, depending on the plan
+// (tests/bench/RESULTS.md "A lost worker").
+constexpr double kAssumedSpare = 5;
 
 // The node of the plan that has the smallest share of its usual bandwidth.
 std::optional<std::string> slowest_node(const facts::Facts& facts) {
@@ -27,6 +31,20 @@ std::optional<std::string> slowest_node(const facts::Facts& facts) {
     least = std::min(least, share);
   }
   return slowest;
+}
+
+// Whether a spare can take the place of the worker at once. None takes that of the coordinator
+// (operator/controller/reconcile/plans/substitute.cpp).
+bool spare_waits(const facts::Facts& facts, const facts::Worker& worker) {
+  if (worker.index == 0 || facts.spec.restart_scope != api::RestartScope::kWorker) return false;
+  const auto slow = facts::slow_nodes(facts.history->links);
+  return std::ranges::any_of(facts.spares, [&](const facts::Worker& spare) {
+    const auto node = facts.nodes.find(spare.node);
+    const bool open =
+        node == facts.nodes.end() || (node->second->ready && node->second->schedulable);
+    return open && spare.group == worker.group && !spare.ended && spare.node != worker.node &&
+           !slow.contains(spare.node);
+  });
 }
 
 // Whether another node can take a pod, as far as nodes show; whether a pod fits is the scheduler's
@@ -67,9 +85,12 @@ costing::Input with_usual_links(const facts::Facts& facts, const planner::Model&
   return free;
 }
 
-// Seconds of the steps after the last checkpoint, which a restart repeats.
-double lost_seconds(const facts::Facts& facts, double current_seconds) {
+// Seconds of the steps after the last checkpoint, which a restart repeats. A spare takes the state
+// from the worker that leaves, from another replica or from copies, if that is possible.
+double lost_seconds(const facts::Facts& facts, bool spare, double current_seconds) {
   const auto& report = *facts.report;
+  const auto* kept = api::find_condition(facts.status.conditions, "Recoverable");
+  if (spare && kept != nullptr && kept->status == "True") return 0;
   const auto from = std::max<std::int64_t>(0, report.last_checkpoint_step);
   return static_cast<double>(std::max<std::int64_t>(0, report.step - from)) * current_seconds;
 }
@@ -91,15 +112,16 @@ std::optional<gate::Proposal> propose(const facts::Facts& facts, const costing::
           ? std::nullopt
           : costing::predicted_step(with_usual_links(facts, costing.model, costing.input, *node),
                                     costing.state);
-  if (!seconds || !free_node_exists(facts)) {
+  const bool spare = worker != nullptr && spare_waits(facts, *worker);
+  if (!seconds || !(spare || free_node_exists(facts))) {
     gate::nothing_offered(memory.record);
     return std::nullopt;
   }
-  const gate::Offer offer{
-      .name = "leave node " + *node,
-      .now_seconds = costing.current_seconds,
-      .then_seconds = *seconds,
-      .cost_seconds = kAssumedRestart + lost_seconds(facts, costing.current_seconds)};
+  const gate::Offer offer{.name = "leave node " + *node,
+                          .now_seconds = costing.current_seconds,
+                          .then_seconds = *seconds,
+                          .cost_seconds = (spare ? kAssumedSpare : kAssumedRestart) +
+                                          lost_seconds(facts, spare, costing.current_seconds)};
   const auto weighed =
       gate::weigh(offer, moment,
                   gate::costly_rules(facts.spec.adaptation.replace.min_gain_percent,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tier replace: a worker is made again on another node if its node stays slow and no other rank map
-// helps. Training goes on from the checkpoint.
+// helps. Training goes on from the checkpoint, or a spare takes the place at once.
 #pragma once
 
 #include <optional>

@@ -29,13 +29,15 @@ facts::Facts facts_of(const View& view, const Draft& draft) {
   facts.aborted_revision = draft.adaptation.aborted_revision;
   facts.next_revision = next_revision(view, draft);
   for (const Slot& slot : view.slots) {
-    if (!slot.pod || slot.spare) continue;
-    facts.workers.push_back({.pod_uid = slot.pod->meta.uid,
-                             .pod = slot.pod->meta.name,
-                             .group = slot.group,
-                             .node = slot.pod->node,
-                             .replica = slot.replica,
-                             .ended = worker_ended(*slot.pod)});
+    if (!slot.pod || (slot.spare && !registered(view, slot))) continue;
+    (slot.spare ? facts.spares : facts.workers)
+        .push_back({.pod_uid = slot.pod->meta.uid,
+                    .pod = slot.pod->meta.name,
+                    .group = slot.group,
+                    .node = slot.pod->node,
+                    .index = slot.worker_index,
+                    .replica = slot.replica,
+                    .ended = worker_ended(*slot.pod)});
   }
   facts.fastest_link = facts::fastest_link(view.estimates);
   facts.planned_replicas = view.planned_replicas;

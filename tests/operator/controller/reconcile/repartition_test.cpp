@@ -353,8 +353,10 @@ TEST(Regroup, ThatBreaksOffForAWorkerThatWasIdleIsFollowedByARestart) {
 
 // ---- replace ----
 
-Job with_replace(bool free_node) {
+Job with_replace(bool free_node, int spares = 0) {
   Job job;
+  job.world.job.spec.worker_groups[0].spares = spares;
+  if (spares > 0) job.run();
   job.world.job.spec.adaptation.regroup.enabled = false;
   job.world.job.spec.adaptation.replace.enabled = true;
   for (const auto& rank : job.world.plan()->ranks) {
@@ -409,6 +411,34 @@ TEST(Replace, NeedsAFreeNode) {
   job.shape(job.node_of_stage(1));
   job.train(120);
   EXPECT_EQ(job.world.event_count("WorkerReplaced"), 0);
+}
+
+// It costs no restart and no repeated step, so it pays for less, and no other node has to be free.
+TEST(Replace, TakesASpareAtOnce) {
+  for (const bool spare : {false, true}) {
+    Job job = with_replace(false, spare ? 1 : 0);
+    job.world.report->body.snapshots = "each 4 steps, with copies on neighbors";
+    job.shape(job.node_of_stage(1));
+    const std::string left = job.world.plan()->ranks[1].pod;
+    for (int i = 0; i < 120 && job.world.event_count("WorkerReplaced") == 0; ++i) job.train(1);
+    ASSERT_EQ(job.world.event_count("WorkerReplaced"), spare ? 1 : 0);
+    if (!spare) continue;
+    job.world.settle();
+    EXPECT_THAT(job.world.last_note("SpareUsed"), HasSubstr("takes stage 1 of " + left));
+    EXPECT_EQ(job.world.plan()->state, schedule::StateMove::kRecover);
+  }
+}
+
+TEST(Replace, TakesNoSpareOfTheSameNodeNorForTheCoordinator) {
+  for (const bool coordinator : {false, true}) {
+    Job job = with_replace(false, 1);
+    const std::string victim = job.node_of_stage(coordinator ? 0 : 1);
+    if (!coordinator) job.world.pod("job-gpu-s0").node = victim;
+    job.world.report->body.snapshots = "each 4 steps, with copies on neighbors";
+    job.shape(victim);
+    job.train(120);
+    EXPECT_EQ(job.world.event_count("WorkerReplaced"), 0);
+  }
 }
 
 TEST(Replace, WaitsWhileARegroupGainsEnough) {
