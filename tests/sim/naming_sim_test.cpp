@@ -25,7 +25,7 @@ constexpr double kLeastCost = 0.05;  // of a step without the fault
 constexpr double kNamedRight = 0.98, kCostRight = 0.9, kLargerNamed = 0.9, kBlamed = 0.02;
 
 Seeds seeds() {
-  return seeds_of_run(40, 200, 3);
+  return seeds_of_run(20, 200, 3);
 }
 
 struct Planted {

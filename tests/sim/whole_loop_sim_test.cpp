@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The whole loop over seeded hazards: preempted nodes, slow devices, deaths, blind spells, new
-// leaders. Invariants in each pass, and throughput against doing nothing over any 1,000 steps. 20
-// seeds in four parts, WEIR_FULL=1: 200. A failure prints its seed; WEIR_SEED=<seed> runs that one
+// leaders. Invariants in each pass, and throughput against doing nothing over any 1,000 steps. 10
+// seeds in ten parts, WEIR_FULL=1: 200. A failure prints its seed; WEIR_SEED=<seed> runs that one
 // alone and prints what the operator did, WEIR_SEEDS=<first>-<last> these. Throughput is samples,
 // in sync.mode Partial, too, where a step counts for the fastest replica only and would flatter;
 // doing nothing is then Partial without adaptation, and with Auto exact steps.
