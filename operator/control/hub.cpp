@@ -26,6 +26,10 @@ bool matters(const protocol::Report& before, const protocol::Report& now) {
   const auto ready = [](const protocol::Report& report) {
     return std::ranges::count_if(report.members, [](const auto& member) { return member.ready; });
   };
+  const auto silent = [](const protocol::Report& report) {
+    return std::ranges::count_if(report.members,
+                                 [](const auto& member) { return member.silent_seconds > 0; });
+  };
   const auto done = [](const protocol::Report& report) {
     return report.total_steps > 0 && report.step >= report.total_steps;
   };
@@ -36,7 +40,8 @@ bool matters(const protocol::Report& before, const protocol::Report& now) {
   };
   return before.plan_revision != now.plan_revision || before.incarnation != now.incarnation ||
          outcome(before) != outcome(now) || ready(before) != ready(now) ||
-         done(before) != done(now) || before.members.size() != now.members.size();
+         silent(before) != silent(now) || done(before) != done(now) ||
+         before.members.size() != now.members.size();
 }
 
 }  // namespace

@@ -82,6 +82,11 @@ int drop_impossible(protocol::Report& report) {
     report.stall.reset();
     ++dropped;
   }
+  for (protocol::MemberReport& member : report.members) {
+    if (possible(member.silent_seconds)) continue;
+    member.silent_seconds = 0;
+    ++dropped;
+  }
   return dropped;
 }
 

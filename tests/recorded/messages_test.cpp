@@ -200,7 +200,7 @@ Report report() {
           .skipped_steps = 3,
           .skipped_in_row = 2,
           .last_checkpoint_step = 10,
-          .members = {{"j-a-0", "u0", true, 1.5, 0.5, 0.25, 7, 8, 9}},
+          .members = {{"j-a-0", "u0", true, 1.5, 0.5, 0.25, 7, 8, 9, 6.5}},
           .sync = SyncGroups{12, 2.5, 3.5},
           .snapshots = "each 4 steps",
           .segment = segment_of(7),

@@ -129,12 +129,17 @@ class LinkServer final : public RankServer {
     on_gone(id, reason);
   }
 
+  steady_clock::time_point heard(const Session& session) const {
+    return std::max(session.socket->last_heard(), awake_since_);
+  }
+
   void on_gone(SessionId id, const std::string& reason) {
     const auto found = sessions_.find(id);
     if (found == sessions_.end()) return;
     log_debug(kComponent, "session gone", {{"peer", found->second.address}, {"reason", reason}});
+    const std::chrono::nanoseconds unheard = steady_clock::now() - heard(found->second);
     sessions_.erase(found);
-    events_.on_closed(id, reason);
+    events_.on_closed(id, reason, unheard);
   }
 
   void arm_tick() {
@@ -156,7 +161,7 @@ class LinkServer final : public RankServer {
     last_tick_ = now;
     std::vector<std::pair<SessionId, std::string>> dead;
     for (auto& [id, session] : sessions_) {
-      if (now - std::max(session.socket->last_heard(), awake_since_) > options_.dead_after) {
+      if (now - heard(session) > options_.dead_after) {
         dead.emplace_back(id, "silent for " + std::to_string(options_.dead_after.count()) + " ms");
       } else if (beat) {
         session.socket->send(heartbeat_);

@@ -38,9 +38,10 @@ struct RankServerOptions {
 // All are called on the server's thread and must not block.
 struct RankServerEvents {
   std::function<void(SessionId, const PeerId&, protocol::Message)> on_message;
-  // An authenticated session is gone: the peer closed it, was silent or sent a bad message. Not
-  // called after close().
-  std::function<void(SessionId, const std::string& reason)> on_closed;
+  // An authenticated session is gone: the peer closed it, was silent or sent a bad message.
+  // unheard: since the last byte; pauses of this process do not count. Not called after close().
+  std::function<void(SessionId, const std::string& reason, std::chrono::nanoseconds unheard)>
+      on_closed;
   std::function<void()> on_tick;
 };
 

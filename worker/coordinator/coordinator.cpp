@@ -87,7 +87,8 @@ class JobCoordinator final : public Coordinator {
          .dead_after = options_.dead_after},
         {.on_message = [this](auto session, const auto& peer,
                               auto message) { on_message(session, peer, message); },
-         .on_closed = [this](auto session, const auto& why) { on_closed(session, why); },
+         .on_closed = [this](auto session, const auto& why,
+                             auto unheard) { on_closed(session, why, unheard); },
          .on_tick = [this] { advance(); }});
     if (!server) return server.error();
     server_ = *std::move(server);
@@ -232,13 +233,19 @@ class JobCoordinator final : public Coordinator {
     advance();
   }
 
-  void on_closed(control::SessionId session, const std::string& reason) {
-    if (!stopping_) lose(session, reason);
+  // Whatever ends the session of a machine that is gone: its heartbeats came each second before.
+  void on_closed(control::SessionId session, const std::string& reason,
+                 std::chrono::nanoseconds unheard) {
+    if (stopping_) return;
+    const bool silent = unheard >= options_.dead_after / 2;
+    lose(session, reason, silent ? std::optional(clock_.now() - unheard) : std::nullopt);
   }
 
-  void lose(control::SessionId session, const std::string& reason) {
-    const auto index = members_.closed(session);
+  void lose(control::SessionId session, const std::string& reason,
+            std::optional<SteadyTime> silent_since = std::nullopt) {
+    const auto index = members_.closed(session, silent_since);
     if (!index) return;
+    next_report_ = {};  // the operator may have another worker for its place
     startup_.lost(*index);
     check_finished();
     const auto* state = members_.find(*index);
@@ -421,7 +428,7 @@ class JobCoordinator final : public Coordinator {
   void send_report() {
     next_report_ = clock_.now() + options_.report_interval;
     auto report = reporter_.make(switch_.plan(), switch_.incarnation(), members_, last_switch_,
-                                 switch_.lost());
+                                 clock_.now(), switch_.lost());
     report.last_checkpoint_step = saves_.newest();
     if (switch_.compressed().knows(report.step)) {
       report.compressed_steps = switch_.compressed().at(report.step);

@@ -70,9 +70,13 @@ void Members::hello(control::SessionId session, const protocol::Hello& hello, St
                       .keeps_sums = hello.has(protocol::kSumsFeature)};
 }
 
-std::optional<int> Members::closed(control::SessionId session) {
+std::optional<int> Members::closed(control::SessionId session,
+                                   std::optional<SteadyTime> silent_since) {
   const auto index = index_of(session);
-  if (index) members_.at(*index).session = 0;
+  if (!index) return index;
+  MemberState& state = members_.at(*index);
+  state.session = 0;
+  state.silent_since = silent_since;
   return index;
 }
 

@@ -31,7 +31,9 @@ struct MemberState {
   bool tells_steps = false;  // it answers STEPS_WANTED
   bool keeps_sums = false;   // it understands Commit::kept
   bool finished = false;     // has sent LEAVE "finished": its disconnection is no failure
-  bool leaving = false;      // has sent a LEAVE
+  // Since then nothing came, and for that its session has ended; nothing after other ends.
+  std::optional<SteadyTime> silent_since;
+  bool leaving = false;  // has sent a LEAVE
 
   bool connected() const { return session != 0; }
 };
@@ -47,7 +49,8 @@ class Members {
   // Call this only for an accepted HELLO, after closed() for an older session of the index.
   void hello(control::SessionId session, const protocol::Hello& hello, SteadyTime now);
   // Returns the index of the session; nothing if its index has another session or is unknown.
-  std::optional<int> closed(control::SessionId session);
+  std::optional<int> closed(control::SessionId session,
+                            std::optional<SteadyTime> silent_since = std::nullopt);
   void status(int index, const protocol::StageStatus& status);
   void inventory(int index, const protocol::Inventory& inventory);
   void leave(int index, const std::string& reason);

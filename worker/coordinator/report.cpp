@@ -7,15 +7,21 @@
 #include <utility>
 #include <vector>
 
+#include "worker/base/units.h"
+
 namespace weir::coordinator {
 namespace {
 
 constexpr std::size_t kRecentSteps = 10;  // steps for the rate; PlanOutcome compares 10 steps, too
 constexpr std::size_t kMaxMembers = 512;  // within protocol::kMaxReportBytes
 
-protocol::MemberReport describe(const MemberState& state, const schedule::Plan* plan) {
+protocol::MemberReport describe(const MemberState& state, const schedule::Plan* plan,
+                                SteadyTime now) {
   protocol::MemberReport result{.pod = state.member.pod, .pod_uid = state.member.pod_uid};
   result.ready = state.connected() && plan != nullptr && state.revision == plan->revision;
+  if (!state.connected() && state.silent_since) {
+    result.silent_seconds = to_seconds(now - *state.silent_since);
+  }
   if (state.status) {
     result.step_seconds = state.status->step_seconds;
     result.compute_seconds = state.status->compute_seconds;
@@ -49,7 +55,7 @@ void Reporter::on_status(int index, const protocol::StageStatus& status) {
 
 protocol::Report Reporter::make(const schedule::Plan* plan, int incarnation, const Members& members,
                                 const std::optional<protocol::LastSwitch>& last_switch,
-                                const std::set<int>& lost) {
+                                SteadyTime now, const std::set<int>& lost) {
   protocol::Report report{.job_uid = job_uid_,
                           .sequence = ++sequence_,
                           .plan_revision = plan != nullptr ? plan->revision : 0,
@@ -60,7 +66,7 @@ protocol::Report Reporter::make(const schedule::Plan* plan, int incarnation, con
   Mean loss, bubble;
   std::int64_t lowest = std::numeric_limits<std::int64_t>::max();
   for (const auto& [index, state] : members.all()) {
-    report.members.push_back(describe(state, plan));
+    report.members.push_back(describe(state, plan, now));
     const bool trains =
         plan != nullptr && std::ranges::any_of(plan->ranks, [&](const schedule::RankPlace& rank) {
           return rank.pod == state.member.pod && !lost.contains(rank.replica);

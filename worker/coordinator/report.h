@@ -28,7 +28,7 @@ class Reporter {
 
   // plan: the one that trains; null before the first. lost: replicas that do not train.
   protocol::Report make(const schedule::Plan* plan, int incarnation, const Members& members,
-                        const std::optional<protocol::LastSwitch>& last_switch,
+                        const std::optional<protocol::LastSwitch>& last_switch, SteadyTime now,
                         const std::set<int>& lost = {});
 
  private:

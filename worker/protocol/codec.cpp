@@ -121,6 +121,7 @@ void fields(auto& io, Is<MemberReport> auto& member) {
   io("pod", member.pod);
   io.required("podUid", member.pod_uid);
   io("ready", member.ready);
+  if (io.kReads || member.silent_seconds > 0) io("silentSeconds", member.silent_seconds);
   io("stepSeconds", member.step_seconds);
   io("computeSeconds", member.compute_seconds);
   io("idleSeconds", member.idle_seconds);

@@ -110,6 +110,9 @@ struct MemberReport {
   double step_seconds = 0, compute_seconds = 0, idle_seconds = 0;
   std::int64_t memory_peak_bytes = 0, memory_limit_bytes = 0;
   std::int64_t memory_free_bytes = -1;  // of the device, minimum of the last step; < 0 = unknown
+  // For so long nothing has come from it, so that its session has ended: its machine is gone, or it
+  // hangs. 0 = it is connected, or its process has ended.
+  double silent_seconds = 0;
 };
 
 struct SyncGroups {  // of this generation; Partial only

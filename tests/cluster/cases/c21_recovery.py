@@ -360,10 +360,14 @@ def test_a_spare_takes_the_place_of_a_deleted_pod(namespace):
     return spare_takes_over(namespace, "pod deleted, a spare", delete_pod(namespace, (0, 1), *AT_ONCE, name=SPARED))
 
 
-def test_a_drained_node_costs_no_step(namespace):
+def another_spare_and_copies(namespace):
     lab.wait_until("another spare", lambda: spares_are(namespace, "1/2"), LONGEST)
     step = lab.reported_step(namespace, SPARED)
     lab.wait_until("copies", lambda: lab.reported_step(namespace, SPARED) >= step + 3 * MOST_LOST, LONGEST)
+
+
+def test_a_drained_node_costs_no_step(namespace):
+    another_spare_and_copies(namespace)
     node = lab.get(f"/api/v1/namespaces/{namespace}/pods/{ranks(namespace, SPARED)[(0, 1)]}")["spec"]["nodeName"]
     selector = f"--pod-selector=weir.dev/job-name={SPARED}"
     try:
@@ -372,6 +376,22 @@ def test_a_drained_node_costs_no_step(namespace):
                                 most=0, sources=("Peers", "Copies"))
     finally:
         lab.kubectl("uncordon", node)
+
+
+def test_a_node_that_stands_still_goes_to_a_spare(namespace):
+    """Kubelet and worker hang. Without a spare the worker is waited for: 60 s after the control plane misses the kubelet it is made again."""
+    another_spare_and_copies(namespace)
+    pod = lab.get(f"/api/v1/namespaces/{namespace}/pods/{ranks(namespace, SPARED)[(0, 1)]}")
+    node = pod["spec"]["nodeName"]
+
+    def stand_still():
+        lab.signal_kubelet(node, "STOP")
+        lab.signal_container(pod, "STOP")
+    try:
+        return spare_takes_over(namespace, "node stands still, a spare", stand_still)
+    finally:
+        lab.signal_container(pod, "CONT")
+        lab.signal_kubelet(node, "CONT")
 
 
 def test_a_worker_that_ends_twice_goes_to_a_spare(namespace):

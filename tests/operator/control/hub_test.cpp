@@ -178,8 +178,17 @@ TEST_F(HubTest, TellsOfWhatMattersAndNotOfCounters) {
   EXPECT_EQ(reported.size(), 3U);
   body.total_steps = body.step = 20;
   hub_.take_report(kKey, body);
+  EXPECT_EQ(reported.size(), 4U);
+  body.members = {{.pod = "a"}};
+  hub_.take_report(kKey, body);
+  EXPECT_EQ(reported.size(), 5U);
+  body.members[0].silent_seconds = 5;
+  hub_.take_report(kKey, body);
+  EXPECT_EQ(reported.size(), 6U);
+  body.members[0].silent_seconds = 6;
+  hub_.take_report(kKey, body);
 
-  EXPECT_EQ(reported, std::vector<std::string>(4, kKey));
+  EXPECT_EQ(reported, std::vector<std::string>(6, kKey));
 }
 
 TEST_F(HubTest, ReleasesAllPollsAtTheEnd) {

@@ -59,6 +59,17 @@ TEST(Impossible, FieldsGoAndTheRestStays) {
   EXPECT_EQ(one.segment->ranks[0].forward_seconds, 0.1);
 }
 
+TEST(Impossible, SilenceThatCannotBeGoes) {
+  protocol::Report one = report();
+  one.members = {{.pod = "a", .silent_seconds = kNan},
+                 {.pod = "b", .silent_seconds = -1},
+                 {.pod = "c", .silent_seconds = 6}};
+  EXPECT_EQ(drop_impossible(one), 2);
+  EXPECT_EQ(one.members[0].silent_seconds, 0);
+  EXPECT_EQ(one.members[1].silent_seconds, 0);
+  EXPECT_EQ(one.members[2].silent_seconds, 6);
+}
+
 TEST(Impossible, ASegmentWithoutAStepTimeGoes) {
   for (const double seconds : {kNan, -1.0, 2e6}) {
     protocol::Report one = report();

@@ -43,9 +43,10 @@ class Coordinator {
                         heard_.push_back(std::move(message));
                       },
                   .on_closed =
-                      [this](SessionId, const std::string& why) {
+                      [this](SessionId, const std::string& why, std::chrono::nanoseconds unheard) {
                         const std::lock_guard lock(mutex_);
                         closed_.push_back(why);
+                        unheard_ = unheard;
                       }});
     EXPECT_TRUE(made.ok()) << made.error().message;
     server_ = *std::move(made);
@@ -93,17 +94,22 @@ class Coordinator {
     const std::lock_guard lock(mutex_);
     return peer_;
   }
+  std::chrono::nanoseconds unheard() const {  // when the last session was closed
+    const std::lock_guard lock(mutex_);
+    return unheard_;
+  }
   std::vector<std::string> closed() const {
     const std::lock_guard lock(mutex_);
     return closed_;
   }
 
  private:
-  mutable std::mutex mutex_;  // guards the four below
+  mutable std::mutex mutex_;  // guards the five below
   SessionId session_ = 0;
   PeerId peer_;
   std::vector<protocol::Message> heard_;
   std::vector<std::string> closed_;
+  std::chrono::nanoseconds unheard_{};
   std::unique_ptr<RankServer> server_;
 };
 
@@ -283,7 +289,20 @@ TEST(Link, HeartbeatsKeepAQuietSessionAndSilenceEndsIt) {
   ASSERT_TRUE(eventually([&] { return !coordinator.closed().empty(); }));
 
   EXPECT_EQ(coordinator.closed(), std::vector<std::string>{"silent for 1500 ms"});
+  EXPECT_GE(coordinator.unheard(), 1500ms);
   EXPECT_TRUE(agent->connected());
+}
+
+TEST(Link, AnEndOfThePeerIsNoSilence) {
+  Coordinator coordinator({.heartbeat = 20ms, .dead_after = 60s, .tick = 5ms});
+  test::RecordingEngine engine;
+  auto agent = agent_for(coordinator.address(), engine);
+  ASSERT_TRUE(eventually([&] { return coordinator.count<protocol::Hello>() == 1; }));
+
+  agent.reset();
+  ASSERT_TRUE(eventually([&] { return !coordinator.closed().empty(); }));
+
+  EXPECT_LT(coordinator.unheard(), 30s);
 }
 
 // Heartbeats that came meanwhile lie in the socket. A coordinator whose container was stopped, or

@@ -27,11 +27,12 @@ struct ReportWorld {
     members.status(index, status);
     reporter.on_status(index, status);
   }
-  protocol::Report make() { return reporter.make(&trains, 2, members, std::nullopt); }
+  protocol::Report make() { return reporter.make(&trains, 2, members, std::nullopt, now); }
 
   Members members;
   schedule::Plan trains = plan(1, schedule::Trigger::kInitial);
   Reporter reporter{"job", 100, 1000};
+  SteadyTime now{2h};
 };
 
 TEST(Reporter, TellsTheLowestStepTheLossOfTheLastStageAndTheShareOfIdleTime) {
@@ -95,6 +96,19 @@ TEST(Reporter, CallsAMemberReadyOnlyOnThePlanInForceAndConnected) {
   EXPECT_FALSE(report.members[1].ready && report.members[2].ready);
   world.trains.revision = 2;
   EXPECT_FALSE(world.make().members[0].ready);
+}
+
+TEST(Reporter, TellsForHowLongAMemberIsSilentUntilItIsBack) {
+  ReportWorld world;
+  world.members.closed(1);
+  world.members.closed(2, world.now - 6s);
+  EXPECT_EQ(world.make().members[0].silent_seconds, 0) << "its process has ended";
+  EXPECT_EQ(world.make().members[1].silent_seconds, 6);
+  world.now += 3s;
+  EXPECT_EQ(world.make().members[1].silent_seconds, 9);
+  EXPECT_EQ(world.make().members[2].silent_seconds, 0);
+  world.members.hello(5, {.member = member(1)}, world.now);
+  EXPECT_EQ(world.make().members[1].silent_seconds, 0);
 }
 
 TEST(Reporter, CountsItsReportsUpFromTheFirstSequence) {
@@ -167,7 +181,7 @@ TEST_P(LargeReport, IsBelowTheLimitOfTheOperator) {
       }
     }
   }
-  const auto report = reporter.make(&large, 0, members, std::nullopt);
+  const auto report = reporter.make(&large, 0, members, std::nullopt, SteadyTime());
 
   ASSERT_TRUE(report.segment && report.previous_segment);
   const auto tells = [](const protocol::SegmentRank& rank) { return rank.parts.has_value(); };

@@ -135,18 +135,49 @@ bool was_in_plan(const View& view, const Slot& slot) {
          std::ranges::any_of(view.plan->idle, same);
 }
 
-// The trainer has ended again in its pod, and its kubelet waits 10 s or longer before it starts it
-// there. A worker without a stage need not wait.
-bool goes_to_substitute(const View& view, const Slot& lost) {
-  const bool waits = lost.pod->exit_code || lost.pod->waiting_reason == kBackOff;
-  if (!waits || ends_in_place(*lost.pod) < 2 || lost.worker_index == 0 ||
-      view.spec().restart_scope != api::RestartScope::kWorker || !in_plan(view, *lost.pod)) {
+// For how long the coordinator has not heard the worker; 0 = it hears it, or has not reported
+// lately.
+std::chrono::duration<double> silence(const View& view, const api::Pod& pod) {
+  const auto& report = view.snapshot.report;
+  if (!report || view.now() > report->received + view.tunables.member_silent) return {};
+  const auto* member = reported_member(view, pod);
+  const double seconds = member == nullptr ? 0 : std::clamp(member->silent_seconds, 0.0, 1e9);
+  return std::chrono::duration<double>(seconds);
+}
+
+// Whether a worker without a stage waits that can take the place of this one at once.
+bool has_substitute(const View& view, const Slot& lost) {
+  if (lost.worker_index == 0 || view.spec().restart_scope != api::RestartScope::kWorker ||
+      !in_plan(view, *lost.pod)) {
     return false;
   }
   return std::ranges::any_of(view.slots, [&](const Slot& slot) {
     return slot.group == lost.group && slot.worker_index != 0 && registered(view, slot) &&
-           !slot.pod->meta.deleting && slot.pod->ready && !in_plan(view, *slot.pod);
+           !slot.pod->meta.deleting && slot.pod->ready && !in_plan(view, *slot.pod) &&
+           silence(view, *slot.pod).count() == 0;
   });
+}
+
+// The trainer has ended again in its pod, and its kubelet waits 10 s or longer before it starts it
+// there. A worker without a stage need not wait.
+bool goes_to_substitute(const View& view, const Slot& lost) {
+  const bool waits = lost.pod->exit_code || lost.pod->waiting_reason == kBackOff;
+  return waits && ends_in_place(*lost.pod) >= 2 && has_substitute(view, lost);
+}
+
+// Its machine is gone, or its process hangs. Without a substitute it may come back as it is.
+std::optional<Failure> silent_with_substitute(const View& view, const Slot& slot) {
+  const auto silent = silence(view, *slot.pod);
+  if (silent.count() == 0 || !has_substitute(view, slot)) return std::nullopt;
+  const Time told = view.snapshot.report->received;
+  Failure failure;
+  failure.cause = Cause::kWorkerSilent;
+  failure.unheard_until = told;
+  failure.time = told - std::chrono::duration_cast<std::chrono::seconds>(silent);
+  failure.text = "the coordinator has heard nothing for " +
+                 std::to_string(static_cast<std::int64_t>(silent.count())) +
+                 " s, and another worker can take its place";
+  return failure;
 }
 
 std::optional<Failure> failure_of(const View& view, Draft& draft, const Slot& slot) {
@@ -180,6 +211,7 @@ std::optional<Failure> failure_of(const View& view, Draft& draft, const Slot& sl
     failure = failed_worker(pod);
   } else {
     failure = running_pod(view, draft, pod);
+    if (!failure) failure = silent_with_substitute(view, slot);
   }
   if (failure) failure->text = "pod " + pod.meta.name + ": " + failure->text;
   return failure;

@@ -142,6 +142,46 @@ TEST(Spares, TakeThePlaceOfALostWorkerAtOnce) {
   EXPECT_EQ(world.job.status.recovery.spares, "0/1");
 }
 
+// Its machine is gone, and nothing else says so for a minute or two.
+TEST(Spares, TakeThePlaceOfASilentWorkerAtOnce) {
+  for (const bool spare_is_silent : {false, true}) {
+    World world = with_spare();
+    auto& members = world.report->body.members;
+    members.clear();
+    for (const char* pod : {"job-gpu-0", "job-gpu-1", kSpare}) {
+      members.push_back({.pod = pod, .pod_uid = world.pod(pod).meta.uid, .ready = true});
+    }
+    members[1].ready = false;
+    members[1].silent_seconds = 5.2;
+    if (spare_is_silent) members[2].silent_seconds = 5.2;
+    world.report->received = world.now;
+    world.settle();
+
+    EXPECT_EQ(world.event_count("SpareUsed"), spare_is_silent ? 0 : 1);
+    EXPECT_EQ(world.job.status.restarts, spare_is_silent ? 0 : 1);
+    if (spare_is_silent) continue;
+    EXPECT_EQ(world.job.status.last_restart_reason, "WorkerSilent");
+    EXPECT_THAT(ranks_of(*world.plan()), UnorderedElementsAre("job-gpu-0", kSpare));
+    world.coordinator_applies();
+    world.settle();
+    EXPECT_EQ(world.condition("Ready").reason, "Running");
+  }
+}
+
+TEST(Spares, NoneTakesThePlaceOfTheCoordinatorOrOfAnOldReport) {
+  for (const bool old : {false, true}) {
+    World world = with_spare();
+    world.report->body.members = {{.pod = "job-gpu-0",
+                                   .pod_uid = world.pod(old ? "job-gpu-1" : "job-gpu-0").meta.uid,
+                                   .silent_seconds = 60}};
+    world.report->received = world.now;
+    if (old) world.now += 31s;
+    world.settle();
+    EXPECT_EQ(world.event_count("SpareUsed"), 0);
+    EXPECT_EQ(world.job.status.restarts, 0);
+  }
+}
+
 TEST(Spares, ThePodOfTheLostWorkerIsTheSpareThen) {
   World world = with_used_spare();
   let_time_pass(world, 2000);  // nobody waits for it
