@@ -9,6 +9,7 @@
 #include "operator/cli/figures.h"
 #include "operator/cli/views.h"
 #include "worker/base/text.h"
+#include "worker/protocol/messages.h"
 
 namespace weir::cli {
 namespace {
@@ -22,7 +23,6 @@ constexpr std::size_t kMostLinks = 4;  // slow links that are shown
 constexpr seconds kReport{5}, kProgress{15};
 constexpr std::int64_t kFirstSteps = 3;  // of a plan: the first one is left out, two are a mean
 constexpr std::int64_t kEnoughSteps = 16;
-constexpr int kMostRanks = 256, kMostStages = 64;  // of whom reports tell parts
 
 void add(Lines& lines, const char* head, std::string_view text) {
   constexpr std::size_t kHead = 14;
@@ -262,9 +262,10 @@ void add_not_known(const JobView& job, api::Time now, Lines& lines) {
   std::string why;
   if (job.report.sync_mode == "Partial" && job.status.data_parallel > 1) {
     why = "replicas that average have no common step";
-  } else if (ranks > kMostRanks || plan.stage_count > kMostStages) {
-    why = "workers tell it of at most " + std::to_string(kMostRanks) + " ranks and " +
-          std::to_string(kMostStages) + " stages";
+  } else if (ranks > protocol::kMostSegmentRanks ||
+             plan.stage_count > protocol::kMostSegmentStages) {
+    why = "workers tell it of at most " + std::to_string(protocol::kMostSegmentRanks) +
+          " ranks and " + std::to_string(protocol::kMostSegmentStages) + " stages";
   } else if (plan.applied_revision == plan.revision && steps >= 0 && steps < kEnoughSteps) {
     const double missing = static_cast<double>(std::max<std::int64_t>(0, kFirstSteps - steps));
     const auto written = job.report.last_report_time.value_or(now) + kProgress;

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <numeric>
 #include <utility>
 
 #include "worker/schedule/validate.h"
@@ -229,7 +228,7 @@ void WholeLoop::check_plan(const schedule::Plan& plan) {
   const std::string which =
       "plan " + std::to_string(plan.revision) + " (" + schedule::name(plan.trigger) + "): ";
   for (const auto& line : schedule::broken_rules(plan, case_.shape.layers)) fail(which + line);
-  const int shares = std::accumulate(plan.micro_batches.begin(), plan.micro_batches.end(), 0);
+  const std::int64_t shares = plan.step_micro_batches();
   if (shares * plan.schedule.micro_batch_size != world_.job.spec.global_batch) {
     fail(which + "another global batch");
   }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <numeric>
 
 #include "worker/base/check.h"
 #include "worker/schedule/step_ids.h"
@@ -14,7 +13,7 @@ namespace {
 // The ids that all ranks of the replica have; empty if they differ.
 schedule::Ids ids_of_replica(const schedule::Plan& plan, int replica, std::int64_t step,
                              const std::vector<const protocol::Held*>& held) {
-  const int total = std::accumulate(plan.micro_batches.begin(), plan.micro_batches.end(), 0);
+  const int total = static_cast<int>(plan.step_micro_batches());
   const schedule::Ids* common = nullptr;
   for (std::size_t i = 0; i < plan.ranks.size(); ++i) {
     if (plan.ranks[i].replica != replica) continue;

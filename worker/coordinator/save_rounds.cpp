@@ -2,7 +2,6 @@
 #include "worker/coordinator/save_rounds.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "worker/base/text.h"
@@ -255,9 +254,7 @@ void SaveRounds::order_commit(const Training& training, Effects& effects) {
 }
 
 std::int64_t SaveRounds::samples_at(std::int64_t step, const schedule::Plan& plan) const {
-  const std::int64_t batch =
-      std::accumulate(plan.micro_batches.begin(), plan.micro_batches.end(), std::int64_t{0}) *
-      plan.schedule.micro_batch_size;
+  const std::int64_t batch = plan.step_micro_batches() * plan.schedule.micro_batch_size;
   const Checkpoint before = whole_.empty() ? Checkpoint{} : whole_.back();
   return before.samples + (step - before.step) * batch;
 }

@@ -19,9 +19,9 @@ constexpr double kStepShift = 0.03;
 constexpr double kLinkShift = 0.25;
 // A link whose messages of a step all together change by less does not change the step.
 constexpr double kRelevant = 0.01;
-constexpr double kMixed = 0.05;           // a first step that lies further off holds the change
-constexpr std::size_t kMostOpen = 16;     // steps that not all ranks have told yet
-constexpr int kMostStagesWithParts = 64;  // within protocol::kMaxReportBytes
+constexpr double kMixed = 0.05;        // a first step that lies further off holds the change
+constexpr std::size_t kMostOpen = 16;  // steps that not all ranks have told yet
+constexpr std::size_t kMostRanks = protocol::kMostSegmentRanks;  // and links
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 // Ranks from 1 on; equal values share their mean rank.
@@ -95,9 +95,9 @@ void add_copies(StepWithSaves& saves, std::size_t rank, const protocol::StageSta
 // Slow links and slow ranks matter most if not all is sent.
 template <class Part, class Measure>
 void keep_slowest(std::vector<Part>& parts, Measure measure) {
-  if (parts.size() <= kSegmentParts) return;
+  if (parts.size() <= kMostRanks) return;
   std::ranges::stable_sort(parts, std::greater(), measure);
-  parts.resize(kSegmentParts);
+  parts.resize(kMostRanks);
 }
 
 }  // namespace
@@ -241,7 +241,7 @@ std::optional<protocol::Segment> SegmentWindow::segment() const {
 }
 
 void SegmentWindow::add_parts(std::size_t first, std::vector<protocol::SegmentRank>& ranks) const {
-  if (ranks.size() > kSegmentParts || stages_ > kMostStagesWithParts) return;
+  if (ranks.size() > kMostRanks || stages_ > protocol::kMostSegmentStages) return;
   std::vector<protocol::PartSeconds> means(ranks.size());
   const auto steps = static_cast<double>(steps_.size() - first);
   for (std::size_t at = first; at < steps_.size(); ++at) {
@@ -305,7 +305,7 @@ void Segments::take(Kept& kept, const protocol::StageStatus& status) {
     sample.links.resize(static_cast<std::size_t>(2 * replicas * boundaries));
     sample.ops.resize(static_cast<std::size_t>(replicas * kept.stages));
     sample.shortage.resize(sample.ops.size());
-    if (sample.ops.size() <= kSegmentParts) sample.parts.resize(sample.ops.size());
+    if (sample.ops.size() <= kMostRanks) sample.parts.resize(sample.ops.size());
     gathered.saves.step = status.step;
     gathered.saves.copies.resize(sample.parts.size());
   }

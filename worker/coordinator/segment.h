@@ -23,7 +23,6 @@ namespace weir::coordinator {
 inline constexpr std::size_t kSegmentSteps = 64;
 // A report has the least rounding of so many newest steps: one step alone is no trend.
 inline constexpr std::ptrdiff_t kRoundingSteps = 8;
-inline constexpr std::size_t kSegmentParts = 256;  // most links, and most ranks, that are sent
 
 // Thresholds of a change in a series.
 struct Shift {

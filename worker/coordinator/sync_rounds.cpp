@@ -2,7 +2,6 @@
 #include "worker/coordinator/sync_rounds.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 namespace weir::coordinator {
@@ -77,7 +76,7 @@ void SyncRounds::came_to(std::int64_t step) {
 }
 
 double SyncRounds::share_ratio(int replica) const {
-  const double total = std::accumulate(plan_.micro_batches.begin(), plan_.micro_batches.end(), 0.0);
+  const auto total = static_cast<double>(plan_.step_micro_batches());
   return plan_.micro_batches[static_cast<std::size_t>(replica)] * plan_.replica_count() / total;
 }
 

@@ -4,7 +4,6 @@
 #include "worker/engine/engine.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "worker/base/check.h"
@@ -226,10 +225,9 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
     generation.broken = true;
     if (end.summed && !end.updated) summed_ = std::move(end.record);
     if (end.share && !end.updated) {
-      const std::vector<int>& shares = order.plan.micro_batches;
       share_ = KeptShare{.share = *std::move(end.share),
                          .micro_batch_size = order.plan.schedule.micro_batch_size,
-                         .micro_batches = std::accumulate(shares.begin(), shares.end(), 0),
+                         .micro_batches = static_cast<int>(order.plan.step_micro_batches()),
                          .codecs = order.plan.codecs};
     }
     between_models_ = end.updated;

@@ -3,7 +3,6 @@
 #include "worker/engine/generation.h"
 
 #include <algorithm>
-#include <numeric>
 #include <string>
 #include <utility>
 
@@ -173,7 +172,7 @@ Status Engine::build(std::unique_ptr<Generation>& generation, const Prepared& ne
 Status Engine::keep_sums(Generation& generation, const protocol::Commit& commit) {
   if (commit.kept.empty()) return Unit{};
   const schedule::Plan& plan = generation.current.plan;
-  const int total = std::accumulate(plan.micro_batches.begin(), plan.micro_batches.end(), 0);
+  const int total = static_cast<int>(plan.step_micro_batches());
   std::vector<schedule::Ids> kept(plan.micro_batches.size());
   for (const auto& [replica, ids] : commit.kept) {
     const bool legal =

@@ -2,7 +2,6 @@
 #include "worker/engine/step.h"
 
 #include <algorithm>
-#include <numeric>
 #include <string>
 #include <utility>
 
@@ -25,8 +24,7 @@ StepRunner::StepRunner(const StepParts& parts, const StepOrder& order, std::stop
       to_compute_(schedule::ids_to_compute(order.plan.micro_batches, order.kept)),
       ids_(schedule::listed(to_compute_[static_cast<std::size_t>(order.replica)])),
       micro_batches_(static_cast<int>(ids_.size())),
-      step_micro_batches_(
-          std::accumulate(order.plan.micro_batches.begin(), order.plan.micro_batches.end(), 0)),
+      step_micro_batches_(static_cast<int>(order.plan.step_micro_batches())),
       samples_(order.plan.schedule.micro_batch_size),
       graph_launches_before_(parts.stage.graph_launches()),
       dispatcher_(order.plan.schedule, order.plan.stage_count(), order.stage,

@@ -190,6 +190,9 @@ struct DeadLink {
 
 // The operator refuses a longer body of POST /report. That of 512 ranks has about 300 KiB.
 inline constexpr std::size_t kMaxReportBytes = std::size_t{512} * 1024;
+// Therefore a segment has at most so many links and ranks, and parts of a step in plans of at most
+// so many ranks and stages.
+inline constexpr int kMostSegmentRanks = 256, kMostSegmentStages = 64;
 
 // POST /report
 struct Report {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -113,6 +114,10 @@ struct Plan {
 
   int stage_count() const { return static_cast<int>(stages.size()); }
   int replica_count() const { return static_cast<int>(micro_batches.size()); }
+  // Of a step. At most kMostMicroBatches (validate.h) in a plan that is legal.
+  std::int64_t step_micro_batches() const {
+    return std::accumulate(micro_batches.begin(), micro_batches.end(), std::int64_t{0});
+  }
   bool operator==(const Plan&) const = default;
 };
 

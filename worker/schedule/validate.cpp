@@ -2,7 +2,6 @@
 #include "worker/schedule/validate.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "worker/base/check.h"
@@ -146,8 +145,7 @@ void check_sync(const SyncPolicy& sync, std::vector<std::string>& broken) {
 }  // namespace
 
 std::string too_large_a_step(const Plan& plan) {
-  const std::int64_t step =
-      std::accumulate(plan.micro_batches.begin(), plan.micro_batches.end(), std::int64_t{0});
+  const std::int64_t step = plan.step_micro_batches();
   if (step > kMostMicroBatches) {
     return "microBatches: " + std::to_string(step) + " a step are above " +
            std::to_string(kMostMicroBatches);

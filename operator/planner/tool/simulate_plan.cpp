@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <sstream>
 
 #include "operator/planner/describe.h"
@@ -144,8 +143,8 @@ Result<SimulatedPlan> simulate_plan(const Model& model, const Cluster& cluster,
                                     const schedule::Plan& plan, const std::vector<int>& order,
                                     const std::vector<ShareChange>& changes, double start_seconds) {
   Request request;
-  request.global_batch = plan.schedule.micro_batch_size *
-                         std::accumulate(plan.micro_batches.begin(), plan.micro_batches.end(), 0);
+  request.global_batch =
+      plan.schedule.micro_batch_size * static_cast<int>(plan.step_micro_batches());
   request.data_parallel = static_cast<int>(plan.micro_batches.size());
   request.most_ranks_per_stage = 0;
   request.family = plan.schedule.family;

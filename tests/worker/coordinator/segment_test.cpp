@@ -294,8 +294,8 @@ TEST(Segments, StaySmallForALargeJob) {
   }
   const auto segment = segments.current();
   ASSERT_TRUE(segment);
-  EXPECT_EQ(segment->links.size(), kSegmentParts);
-  ASSERT_EQ(segment->ranks.size(), kSegmentParts);
+  EXPECT_EQ(segment->links.size(), std::size_t{protocol::kMostSegmentRanks});
+  ASSERT_EQ(segment->ranks.size(), std::size_t{protocol::kMostSegmentRanks});
   EXPECT_EQ(segment->ranks.front().replica, 39) << "the slowest first";
   EXPECT_FALSE(segment->ranks.front().parts);
 }

@@ -53,8 +53,7 @@ std::vector<LinkCodecs> codecs_in_force(const facts::Facts& facts, const planner
   std::vector<LinkCodecs> result;
   if (plan.codecs.raw()) return result;
   const auto boundaries = planner::costs_of(model, cluster_of(facts), plan).boundary_bytes;
-  std::int64_t messages = 0;  // of a step, one way
-  for (const int share : plan.micro_batches) messages += share;
+  const std::int64_t messages = plan.step_micro_batches();  // one way
   for (std::size_t b = 0; b < boundaries.size(); ++b) {
     const int boundary = static_cast<int>(b);
     LinkCodecs link{.boundary = boundary,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A plan in status.
 #include <algorithm>
-#include <numeric>
 
 #include "operator/controller/reconcile/plans/plans.h"
 #include "operator/facts/planning.h"
@@ -12,7 +11,7 @@ namespace {
 
 int mean_share(const schedule::Plan& plan) {
   const int replicas = std::max(1, plan.replica_count());
-  const int all = std::accumulate(plan.micro_batches.begin(), plan.micro_batches.end(), 0);
+  const int all = static_cast<int>(plan.step_micro_batches());
   return (all + replicas / 2) / replicas;
 }
 

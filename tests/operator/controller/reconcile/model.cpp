@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <numeric>
 
 #include <gtest/gtest.h>
 
@@ -317,7 +316,7 @@ void Model::check_plan(const schedule::Plan& plan) const {
               trigger == Trigger::kResize || trigger == Trigger::kManual)
       << "a tier changed the plan although the network is unknown";
   for (const auto& line : schedule::broken_rules(plan, 4)) ADD_FAILURE() << line;
-  const int shares = std::accumulate(plan.micro_batches.begin(), plan.micro_batches.end(), 0);
+  const std::int64_t shares = plan.step_micro_batches();
   EXPECT_EQ(shares * plan.schedule.micro_batch_size, world.job.spec.global_batch);
   if (trigger == Trigger::kManual) return;  // of the size that trains
   EXPECT_EQ(plan.replica_count(), world.job.spec.data_parallel);
