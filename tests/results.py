@@ -22,7 +22,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as tree
 
-LIMIT, WHOLE = 120, 1800   # seconds of one test, and of a whole program, that runs again
+LIMIT, WHOLE = 180, 1800   # seconds of one test, and of a whole program, that runs again
 AS_A_WHOLE = "as a whole: ctest reports a failure, each test passes"
 LINE = re.compile(r"^(?:PASS|FAIL|SKIP) (\S+) \((\d+) s\)")
 NEXT = re.compile(r"^(?:PASS|FAIL|SKIP) |^\[\d\d:|^=====")   # ends what is said of one failure

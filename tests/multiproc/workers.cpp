@@ -11,7 +11,6 @@
 #include <sstream>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <thread>
 #include <unistd.h>
 #include <utility>
 
@@ -38,16 +37,6 @@ std::string read_file(const std::string& path) {
 }
 
 }  // namespace
-
-bool eventually(const std::function<bool()>& condition, steady_clock::duration limit,
-                steady_clock::duration poll) {
-  const auto until = steady_clock::now() + limit;
-  while (!condition()) {
-    if (steady_clock::now() >= until) return false;
-    std::this_thread::sleep_for(poll);
-  }
-  return true;
-}
 
 std::vector<LoggedStep> logged_steps(const std::string& loss_log) {
   std::vector<LoggedStep> found;

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,17 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/eventually.h"
 #include "tests/support/temp_dir.h"
 #include "worker/schedule/plan.h"
 
 namespace weir::test {
-
-constexpr auto kPatience = std::chrono::seconds(60);  // a machine full of other work
-
-// Asks each `poll` until the condition holds; false if it does not within the limit.
-bool eventually(const std::function<bool()>& condition,
-                std::chrono::steady_clock::duration limit = kPatience,
-                std::chrono::steady_clock::duration poll = std::chrono::milliseconds(10));
 
 // --steps of a run that its test ends: a test that does something in the middle of training must
 // not race against its end, because a busy machine may give it no processor for seconds.

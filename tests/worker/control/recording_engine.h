@@ -4,29 +4,17 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "tests/support/eventually.h"
 #include "tests/worker/engine/letter_text.h"
 #include "worker/control/agent.h"
 
 namespace weir::test {
-
-// Waits for what other threads do; false after 30 s.
-inline bool eventually(const std::function<bool()>& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (std::chrono::steady_clock::now() < deadline) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-  return condition();
-}
 
 class RecordingEngine {
  public:

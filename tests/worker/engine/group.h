@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/eventually.h"
 #include "tests/support/strict_device.h"
 #include "tests/worker/stage/stage_testing.h"
 #include "worker/engine/engine.h"
@@ -29,16 +30,8 @@
 
 namespace weir::engine::test {
 
-constexpr auto kPatience = std::chrono::seconds(120);  // on a machine that is very busy
-
-template <class Condition>
-bool eventually(Condition condition) {
-  const auto until = std::chrono::steady_clock::now() + kPatience;
-  while (!condition() && std::chrono::steady_clock::now() < until) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return condition();
-}
+using weir::test::eventually;
+using weir::test::kPatience;
 
 // name: of a model, or "gpt-tiny in bf16".
 inline stage::ModelOptions tiny_model(const std::string& name) {
@@ -266,12 +259,11 @@ class Group {
     std::vector<int> ranks;
     for (int r = 0; r < plan.replica_count(); ++r) ranks.push_back(r * plan.stage_count());
     reason = ask(ranks, protocol::Commit{plan.revision, at_step});
-    const auto until = std::chrono::steady_clock::now() + kPatience;
-    for (int i = 0; i < ranks_of(plan); ++i) {
-      while (reason.empty() && engine(i).mailbox().hello({}).revision != plan.revision) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        if (std::chrono::steady_clock::now() > until) return "not all ranks run the plan";
-      }
+    for (int i = 0; i < ranks_of(plan) && reason.empty(); ++i) {
+      const bool runs =
+          eventually([&] { return engine(i).mailbox().hello({}).revision == plan.revision; },
+                     kPatience, std::chrono::milliseconds(1));
+      if (!runs) reason = "not all ranks run the plan";
     }
     return reason;
   }
@@ -353,21 +345,11 @@ class Group {
   // Its next verdict does not leave: the rank ends its step, the next stage does not.
   void lose_verdict(int rank) { at(rank).loses_verdict = true; }
   bool reports_loss(int rank) {
-    const auto until = std::chrono::steady_clock::now() + kPatience;
-    while (std::chrono::steady_clock::now() < until) {
-      if (!lost(rank).empty()) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return false;
+    return eventually([&] { return !lost(rank).empty(); });
   }
-  // Polls until rank has done that many steps.
   bool reaches(int rank, std::int64_t steps) {
-    const auto until = std::chrono::steady_clock::now() + kPatience;
-    while (std::chrono::steady_clock::now() < until) {
-      if (engine(rank).statistics().step >= steps) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return false;
+    return eventually([&] { return engine(rank).statistics().step >= steps; }, kPatience,
+                      std::chrono::milliseconds(1));
   }
 
  private:

@@ -141,8 +141,8 @@ std::chrono::duration<double> silence(const View& view, const api::Pod& pod) {
   const auto& report = view.snapshot.report;
   if (!report || view.now() > report->received + view.tunables.member_silent) return {};
   const auto* member = reported_member(view, pod);
-  const double seconds = member == nullptr ? 0 : std::clamp(member->silent_seconds, 0.0, 1e9);
-  return std::chrono::duration<double>(seconds);
+  const double silent = member == nullptr ? 0 : std::clamp(member->silent_seconds, 0.0, 1e9);
+  return std::chrono::duration<double>(silent);
 }
 
 // Whether a worker without a stage waits that can take the place of this one at once.
