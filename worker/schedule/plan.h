@@ -114,7 +114,7 @@ struct Plan {
 
   int stage_count() const { return static_cast<int>(stages.size()); }
   int replica_count() const { return static_cast<int>(micro_batches.size()); }
-  // Of a step. At most kMostMicroBatches (validate.h) in a plan that is legal.
+  // The sum of the shares. At most kMostMicroBatches (validate.h) in a plan that is legal.
   std::int64_t step_micro_batches() const {
     return std::accumulate(micro_batches.begin(), micro_batches.end(), std::int64_t{0});
   }
