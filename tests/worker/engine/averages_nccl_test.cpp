@@ -90,11 +90,7 @@ TEST(AveragesByNccl, ThatBreakCostTheRoundOnly) {
     const auto aborted = [&] { return fakes.apis[0]->aborted(); };
     const int before = aborted();
     (trial % 2 == 0 ? faults.silent : faults.async_error) = true;
-    const auto until = std::chrono::steady_clock::now() + test::kPatience;
-    while (aborted() == before && std::chrono::steady_clock::now() < until) {
-      std::this_thread::sleep_for(milliseconds(1));
-    }
-    EXPECT_GT(aborted(), before);
+    EXPECT_TRUE(test::eventually([&] { return aborted() > before; }));
     faults.silent = faults.async_error = false;
     const std::int64_t step = group.engine(0).statistics().step;
     for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(group.reaches(rank, step + 3)) << trial;

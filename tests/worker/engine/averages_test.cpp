@@ -102,10 +102,7 @@ class TwoReplicas {
   TwoReplicas& operator=(const TwoReplicas&) = delete;
 
   bool ready(int replica, int step) {  // waits for it
-    const auto until = std::chrono::steady_clock::now() + test::kPatience;
-    while (ready_[at(replica)] < step && std::chrono::steady_clock::now() < until) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    test::eventually([&] { return ready_[at(replica)] >= step; });
     return ready_[at(replica)] == step;
   }
   void grant(int replica, std::int64_t step, protocol::Grant grant) {

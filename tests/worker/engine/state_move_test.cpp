@@ -87,10 +87,7 @@ TEST(StateMove, EndsWhenThePlanIsAborted) {
   EXPECT_EQ(answer.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
   group.engine(1).mailbox().put(protocol::Abort{2});
   group.engine(1).mailbox().put(protocol::Save{.step = 5});  // is answered when the wait has ended
-  const auto until = std::chrono::steady_clock::now() + kPatience / 2;
-  while (saves.notes().empty() && std::chrono::steady_clock::now() < until) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  eventually([&] { return !saves.notes().empty(); }, kPatience / 2);
   EXPECT_THAT(saves.notes(), ElementsAre("late 5"));
   EXPECT_EQ(answer.wait_for(std::chrono::seconds(0)), std::future_status::timeout) << "not sent";
   for (int i = 0; i < 2; ++i) group.engine(i).leave({});

@@ -137,16 +137,15 @@ bool was_in_plan(const View& view, const Slot& slot) {
 
 // For how long the coordinator has not heard the worker; 0 = it hears it, or has not reported
 // lately.
-std::chrono::duration<double> silence(const View& view, const api::Pod& pod) {
-  const auto& report = view.snapshot.report;
-  if (!report || view.now() > report->received + view.tunables.member_silent) return {};
+std::chrono::duration<double> silence(const View& view, const Draft& draft, const api::Pod& pod) {
+  if (silent(view, draft)) return {};
   const auto* member = reported_member(view, pod);
-  const double silent = member == nullptr ? 0 : std::clamp(member->silent_seconds, 0.0, 1e9);
-  return std::chrono::duration<double>(silent);
+  return std::chrono::duration<double>(
+      member == nullptr ? 0 : std::clamp(member->silent_seconds, 0.0, 1e9));
 }
 
 // Whether a worker without a stage waits that can take the place of this one at once.
-bool has_substitute(const View& view, const Slot& lost) {
+bool has_substitute(const View& view, const Draft& draft, const Slot& lost) {
   if (lost.worker_index == 0 || view.spec().restart_scope != api::RestartScope::kWorker ||
       !in_plan(view, *lost.pod)) {
     return false;
@@ -154,28 +153,29 @@ bool has_substitute(const View& view, const Slot& lost) {
   return std::ranges::any_of(view.slots, [&](const Slot& slot) {
     return slot.group == lost.group && slot.worker_index != 0 && registered(view, slot) &&
            !slot.pod->meta.deleting && slot.pod->ready && !in_plan(view, *slot.pod) &&
-           silence(view, *slot.pod).count() == 0;
+           silence(view, draft, *slot.pod).count() == 0;
   });
 }
 
 // The trainer has ended again in its pod, and its kubelet waits 10 s or longer before it starts it
 // there. A worker without a stage need not wait.
-bool goes_to_substitute(const View& view, const Slot& lost) {
+bool goes_to_substitute(const View& view, const Draft& draft, const Slot& lost) {
   const bool waits = lost.pod->exit_code || lost.pod->waiting_reason == kBackOff;
-  return waits && ends_in_place(*lost.pod) >= 2 && has_substitute(view, lost);
+  return waits && ends_in_place(*lost.pod) >= 2 && has_substitute(view, draft, lost);
 }
 
 // Its machine is gone, or its process hangs. Without a substitute it may come back as it is.
-std::optional<Failure> silent_with_substitute(const View& view, const Slot& slot) {
-  const auto silent = silence(view, *slot.pod);
-  if (silent.count() == 0 || !has_substitute(view, slot)) return std::nullopt;
+std::optional<Failure> silent_with_substitute(const View& view, const Draft& draft,
+                                              const Slot& slot) {
+  const auto unheard = silence(view, draft, *slot.pod);
+  if (unheard.count() == 0 || !has_substitute(view, draft, slot)) return std::nullopt;
   const Time told = view.snapshot.report->received;
   Failure failure;
   failure.cause = Cause::kWorkerSilent;
   failure.unheard_until = told;
-  failure.time = told - std::chrono::duration_cast<std::chrono::seconds>(silent);
+  failure.time = told - std::chrono::duration_cast<std::chrono::seconds>(unheard);
   failure.text = "the coordinator has heard nothing for " +
-                 std::to_string(static_cast<std::int64_t>(silent.count())) +
+                 std::to_string(static_cast<std::int64_t>(unheard.count())) +
                  " s, and another worker can take its place";
   return failure;
 }
@@ -207,11 +207,11 @@ std::optional<Failure> failure_of(const View& view, Draft& draft, const Slot& sl
                         .text = "ended while the coordinator still runs",
                         .unheard_until = limit};
     }
-  } else if (goes_to_substitute(view, slot)) {
+  } else if (goes_to_substitute(view, draft, slot)) {
     failure = failed_worker(pod);
   } else {
     failure = running_pod(view, draft, pod);
-    if (!failure) failure = silent_with_substitute(view, slot);
+    if (!failure) failure = silent_with_substitute(view, draft, slot);
   }
   if (failure) failure->text = "pod " + pod.meta.name + ": " + failure->text;
   return failure;

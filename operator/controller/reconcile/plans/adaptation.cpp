@@ -35,8 +35,7 @@ bool may_adapt(const View& view, Draft& draft) {
   // A pod that is made again has not failed, but without it the plan in force does not run.
   return view.plan != nullptr && view.plan_lives && view.snapshot.report && settled &&
          view.snapshot.report->body.plan_revision == view.plan->revision && view.failures.empty() &&
-         view.snapshot.report->body.lost_replicas.empty() &&
-         view.now() - view.snapshot.report->received <= view.tunables.member_silent &&
+         view.snapshot.report->body.lost_replicas.empty() && !silent(view, draft) &&
          !view.job().meta.annotations.contains(api::kFreezePlan) && !may_come_yet(view, draft);
 }
 
