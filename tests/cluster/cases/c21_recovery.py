@@ -167,22 +167,29 @@ def test_a_drained_node_costs_two_replicas_no_step(namespace):
     return nothing_is_lost(namespace, "node drained", drain, counted=False)
 
 
-def test_a_node_that_stands_still_costs_two_replicas_no_step(namespace):
-    """Kubelet and worker hang: the coordinator misses the worker's heartbeats (recovery.lostAfterSeconds), and the other replica trains on."""
-    replica, name = beside_the_coordinator(namespace)
+@contextlib.contextmanager
+def standing_still(namespace, name):
+    """Kubelet and worker of this pod hang: the coordinator misses the worker's heartbeats (recovery.lostAfterSeconds)."""
     pod = lab.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
     node = pod["spec"]["nodeName"]
-
-    def stand_still():
+    try:
         lab.signal_kubelet(node, "STOP")
         lab.signal_container(pod, "STOP")
-        try:
+        yield
+    finally:
+        lab.signal_container(pod, "CONT")
+        lab.signal_kubelet(node, "CONT")
+
+
+def test_a_node_that_stands_still_costs_two_replicas_no_step(namespace):
+    """The other replica trains on."""
+    replica, name = beside_the_coordinator(namespace)
+
+    def stand_still():
+        with standing_still(namespace, name):
             lab.wait_until("one replica trains", lambda: lab.job(namespace, NAME)["status"].get("recovery", {}).get("lostReplicas") == [replica], LONGEST)
             step = lab.reported_step(namespace, NAME)
             lab.wait_until("steps without it", lambda: lab.reported_step(namespace, NAME) >= step + 3, LONGEST)
-        finally:
-            lab.signal_container(pod, "CONT")
-            lab.signal_kubelet(node, "CONT")
 
     note = nothing_is_lost(namespace, "node stands still", stand_still, counted=False)
     two_replicas_train(namespace)
@@ -360,10 +367,14 @@ def test_a_spare_takes_the_place_of_a_deleted_pod(namespace):
     return spare_takes_over(namespace, "pod deleted, a spare", delete_pod(namespace, (0, 1), *AT_ONCE, name=SPARED))
 
 
-def another_spare_and_copies(namespace):
-    lab.wait_until("another spare", lambda: spares_are(namespace, "1/2"), LONGEST)
+def copies_come(namespace):
     step = lab.reported_step(namespace, SPARED)
     lab.wait_until("copies", lambda: lab.reported_step(namespace, SPARED) >= step + 3 * MOST_LOST, LONGEST)
+
+
+def another_spare_and_copies(namespace):
+    lab.wait_until("another spare", lambda: spares_are(namespace, "1/2"), LONGEST)
+    copies_come(namespace)
 
 
 def test_a_drained_node_costs_no_step(namespace):
@@ -379,19 +390,11 @@ def test_a_drained_node_costs_no_step(namespace):
 
 
 def test_a_node_that_stands_still_goes_to_a_spare(namespace):
-    """Kubelet and worker hang. Without a spare the worker is waited for: 60 s after the control plane misses the kubelet it is made again."""
+    """Without a spare the worker is waited for: 60 s after the control plane misses the kubelet it is made again."""
     another_spare_and_copies(namespace)
-    pod = lab.get(f"/api/v1/namespaces/{namespace}/pods/{ranks(namespace, SPARED)[(0, 1)]}")
-    node = pod["spec"]["nodeName"]
-
-    def stand_still():
-        lab.signal_kubelet(node, "STOP")
-        lab.signal_container(pod, "STOP")
-    try:
-        return spare_takes_over(namespace, "node stands still, a spare", stand_still)
-    finally:
-        lab.signal_container(pod, "CONT")
-        lab.signal_kubelet(node, "CONT")
+    with contextlib.ExitStack() as until_the_end:
+        stop = standing_still(namespace, ranks(namespace, SPARED)[(0, 1)])
+        return spare_takes_over(namespace, "node stands still, a spare", lambda: until_the_end.enter_context(stop))
 
 
 def test_a_worker_that_ends_twice_goes_to_a_spare(namespace):
@@ -399,6 +402,5 @@ def test_a_worker_that_ends_twice_goes_to_a_spare(namespace):
     train_with_spares(namespace)
     lab.wait_until("copies", lambda: lab.reported_step(namespace, SPARED) >= 10 + 3 * MOST_LOST, LONGEST)
     first = few_are_done_again(namespace, "killed, a spare", kill(namespace, SPARED, (0, 1)), name=SPARED)
-    step = lab.reported_step(namespace, SPARED)
-    lab.wait_until("copies", lambda: lab.reported_step(namespace, SPARED) >= step + 3 * MOST_LOST, LONGEST)
+    copies_come(namespace)
     return f"{first}; {spare_takes_over(namespace, 'killed again', kill(namespace, SPARED, (0, 1)))}"
