@@ -81,6 +81,10 @@ void fit(JobStatus& status) {
     shorten({&status.recovery.last->source, &status.recovery.last->pause_seconds}, kMostNumber);
     shorten(status.recovery.last->reason, kMostRecovery);
   }
+  if (status.coordinator) {
+    shorten(status.coordinator->pod, kMostObjectName);
+    shorten({&status.coordinator->pod_uid, &status.coordinator->lost_pod_uid}, kMostReason);
+  }
   shorten(status.memory_limits, kMostGroups);
   for (MemoryLimit& each : status.memory_limits) shorten(each.group, kMostGroupName);
   shorten(status.worker_groups, kMostGroups);

@@ -108,6 +108,15 @@ struct RecoveryStatus {
   bool operator==(const RecoveryStatus&) const = default;
 };
 
+// A worker other than that of index 0 coordinates (worker/protocol/README.md "Terms").
+struct CoordinatorStatus {
+  std::string pod, pod_uid;
+  std::string lost_pod_uid;  // that coordinated before, and was no longer heard
+  std::int64_t term = 0;     // protocol::CoordinatorPlace::term
+  std::optional<Time> time;  // when it was named
+  bool operator==(const CoordinatorStatus&) const = default;
+};
+
 // A group that ran out of memory. Later plans keep at most in_flight_cap micro-batches in flight on
 // its stage.
 struct MemoryLimit {
@@ -137,8 +146,9 @@ struct JobStatus {
   std::vector<AvoidedNode> avoided_nodes;
   std::vector<MemoryLimit> memory_limits;
   RecoveryStatus recovery;
-  int scheduling_timeouts = 0;           // in a row
-  std::optional<Time> scheduling_retry;  // set: all pods are released until then
+  std::optional<CoordinatorStatus> coordinator;  // nothing: of index 0, in the first term
+  int scheduling_timeouts = 0;                   // in a row
+  std::optional<Time> scheduling_retry;          // set: all pods are released until then
   std::vector<GroupStatus> worker_groups;
   ModelStatus model;
   PlanStatus plan;

@@ -111,6 +111,13 @@ void fields(const auto& io, Same<RecoveryStatus> auto& recovery) {
   io("recoverableUntil", recovery.recoverable_until);
   io("losses", recovery.losses);
 }
+void fields(const auto& io, Same<CoordinatorStatus> auto& coordinator) {
+  io("pod", coordinator.pod);
+  io("podUid", coordinator.pod_uid);
+  io("lostPodUid", coordinator.lost_pod_uid);
+  io("term", coordinator.term);
+  io("time", coordinator.time);
+}
 void fields(const auto& io, Same<JobStatus> auto& status) {
   io("observedGeneration", status.observed_generation);
   io.always("conditions", status.conditions);
@@ -130,6 +137,7 @@ void fields(const auto& io, Same<JobStatus> auto& status) {
   io("avoidedNodes", status.avoided_nodes);
   io("memoryLimits", status.memory_limits);
   if (io.kReads || status.recovery != RecoveryStatus{}) io("recovery", status.recovery);
+  io("coordinator", status.coordinator);
   if (io.kReads || status.suspended_seconds > 0) io("suspendedSeconds", status.suspended_seconds);
   if (io.kReads || status.scheduling_timeouts > 0) {
     io("scheduling.timeouts", status.scheduling_timeouts);

@@ -23,6 +23,7 @@ struct Protocol {
 };
 struct KeyText {
   std::string job_key;
+  std::optional<CoordinatorPlace> coordinator;
 };
 
 void fields(auto& io, Is<Protocol> auto& protocol) {
@@ -31,11 +32,19 @@ void fields(auto& io, Is<Protocol> auto& protocol) {
 }
 void fields(auto& io, Is<KeyText> auto& answer) {
   io.required("jobKey", answer.job_key);
+  io("coordinator", answer.coordinator);
 }
 
 }  // namespace
 
 // ---- control API ----
+
+void fields(auto& io, Is<CoordinatorPlace> auto& place) {
+  io.required("pod", place.pod);
+  io.required("podUid", place.pod_uid);
+  io("address", place.address);
+  io.required("term", place.term);
+}
 
 template <class Io, Is<Join> T>
 void fields(Io& io, T& join) {
@@ -50,6 +59,7 @@ void fields(Io& io, T& join) {
     join.protocol_min = protocol.min;
     join.protocol_max = protocol.max;
   }
+  io("lostTerm", join.lost_term);
 }
 
 void fields(auto& io, Is<RankDevice> auto& rank) {
@@ -531,13 +541,13 @@ Result<Join> decode_join(std::string_view json) {
 }
 
 std::string encode(const JoinAnswer& answer) {
-  return encode_struct(KeyText{to_hex(answer.job_key)});
+  return encode_struct(KeyText{to_hex(answer.job_key), answer.coordinator});
 }
 Result<JoinAnswer> decode_join_answer(std::string_view json) {
   WEIR_TRY(const KeyText text, decode_struct<KeyText>(json));
   const auto key = from_hex(text.job_key);
   if (!key) return invalid("jobKey: not hexadecimal");
-  return JoinAnswer{*key};
+  return JoinAnswer{*key, text.coordinator};
 }
 
 std::string encode(const Register& body) {

@@ -24,6 +24,7 @@ constexpr int kProtocolMin = 1, kProtocolMax = 1;  // versions of the protocol o
 // Versions of plan documents: with split backwards; with state Recover.
 constexpr int kSplitPlanVersion = 2, kRecoverPlanVersion = 3, kCodecPlanVersion = 4;
 constexpr int kNewestPlanVersion = kCodecPlanVersion;  // newest one that this program reads
+constexpr std::int64_t kFirstTerm = 1;  // of the worker of index 0 (README.md "Terms")
 constexpr int kControlPort = 7070, kDataPort = 7071, kMetricsPort = 9400;
 
 struct RankDevice {
@@ -68,14 +69,25 @@ struct ProbedLink {  // from one node to another, one direction
   double bytes_per_second = 0, rtt_seconds = 0;
 };
 
+// The worker that coordinates. Terms count the coordinators of a job.
+struct CoordinatorPlace {
+  std::string pod, pod_uid;
+  std::string address;  // of its control port, "10.1.2.3:7070"; "" = not known yet
+  std::int64_t term = kFirstTerm;
+};
+
 // POST /join
 struct Join {
   std::string job_uid, pod, pod_uid;
   int worker_index = 0, attempt = 0;
   int protocol_min = kProtocolMin, protocol_max = kProtocolMax;
+  // A claim: the worker does not hear the coordinator of this term.
+  std::optional<std::int64_t> lost_term = {};
 };
 struct JoinAnswer {
   std::string job_key;  // hex in JSON, raw bytes here
+  // Nothing, from an operator of an older release: the worker of index 0 coordinates.
+  std::optional<CoordinatorPlace> coordinator = {};
 };
 
 // POST /register

@@ -212,6 +212,14 @@ TEST(JoinMessage, SurvivesTheRoundTrip) {
   EXPECT_EQ(decoded->worker_index, 3);
   EXPECT_EQ(decoded->attempt, 2);
   EXPECT_EQ(decoded->protocol_max, 4);
+  EXPECT_FALSE(decoded->lost_term);
+}
+
+TEST(JoinMessage, ClaimsThatACoordinatorIsLost) {
+  Join claim{"uid", "pod-3", "pu", 3, 2, 1, 4};
+  claim.lost_term = 2;
+
+  EXPECT_EQ(decode_join(encode(claim))->lost_term, 2);
 }
 
 TEST(JoinMessage, NeedsItsFields) {
@@ -227,6 +235,21 @@ TEST(JoinAnswerMessage, CarriesTheKeyAsHex) {
   EXPECT_EQ(json, R"({"jobKey":"00ff10"})");
   EXPECT_EQ(decode_join_answer(json)->job_key, std::string("\x00\xFF\x10", 3));
   EXPECT_EQ(error_of(decode_join_answer(R"({"jobKey":"zz"})")), "jobKey: not hexadecimal");
+  EXPECT_FALSE(decode_join_answer(json)->coordinator);
+}
+
+TEST(JoinAnswerMessage, NamesTheCoordinator) {
+  const CoordinatorPlace place{
+      .pod = "x-gpu-1", .pod_uid = "u1", .address = "10.0.0.2:7070", .term = 2};
+  const auto decoded = decode_join_answer(encode(JoinAnswer{"key", place}));
+
+  ASSERT_TRUE(decoded.ok() && decoded->coordinator);
+  EXPECT_EQ(decoded->coordinator->pod, "x-gpu-1");
+  EXPECT_EQ(decoded->coordinator->pod_uid, "u1");
+  EXPECT_EQ(decoded->coordinator->address, "10.0.0.2:7070");
+  EXPECT_EQ(decoded->coordinator->term, 2);
+  EXPECT_EQ(error_of(decode_join_answer(R"({"jobKey":"00","coordinator":{"pod":"p"}})")),
+            "coordinator.podUid: missing");
 }
 
 TEST(RegisterMessage, SurvivesTheRoundTrip) {

@@ -90,6 +90,13 @@ struct ReportView {
   Time received{};
 };
 
+// A worker says that it does not hear the coordinator of this term.
+struct ClaimView {
+  std::string pod_uid;
+  std::int64_t term = 0;
+  Time received{};
+};
+
 // Result of the dry run of each group's first pod, for one template hash.
 struct TemplateCheck {
   std::string hash;
@@ -147,6 +154,7 @@ struct Snapshot {
   std::string control_url;
   std::optional<MembersView> members;  // from the control API
   std::optional<ReportView> report;
+  std::vector<ClaimView> claims;
   std::shared_ptr<const api::NodeTable> nodes = std::make_shared<const api::NodeTable>();
   AdaptationState adaptation;
   std::optional<TemplateCheck> template_check;
