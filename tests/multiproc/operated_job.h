@@ -20,6 +20,8 @@ struct OperatedPod {
 };
 // Pods gpt-w-0, gpt-w-1, ... on the loopback.
 std::vector<OperatedPod> operated_pods(int count);
+// The same with addresses of their own, so that each can have the usual control port.
+std::vector<OperatedPod> pods_with_addresses(int count);
 
 class OperatedJob {
  public:
@@ -27,12 +29,22 @@ class OperatedJob {
   OperatedJob(const PlayedOperator& by, const std::vector<OperatedPod>& pods,
               const std::vector<std::string>& common);
 
-  std::string errors() const { return workers_[0]->errors(); }
+  std::string errors(std::size_t worker = 0) const { return workers_[worker]->errors(); }
   const Process& worker(std::size_t index) const { return *workers_[index]; }
-  std::string loss_log(std::size_t worker) const;
+  Process& worker(std::size_t index) { return *workers_[index]; }
+  std::string loss_log(std::size_t worker) const;  // of its newest process
+  // As a container that restarts in its pod.
+  void restart(std::size_t worker);
 
  private:
+  void start(std::size_t worker);
+
+  const std::string url_;
+  const std::vector<OperatedPod> pods_;
+  const std::vector<std::string> common_;
   TempDir folder_;
+  std::string coordinator_;  // address of worker 0's
+  std::vector<int> starts_;  // by worker
   std::vector<std::unique_ptr<Process>> workers_;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/multiproc/played_operator.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <utility>
 
@@ -66,6 +67,26 @@ void PlayedOperator::use(const schedule::Plan& plan) {
   planned_ = true;
 }
 
+void PlayedOperator::name(const protocol::CoordinatorPlace& place) {
+  const std::lock_guard lock(mutex_);
+  named_ = place;
+}
+
+std::size_t PlayedOperator::claims(std::int64_t term) const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<std::size_t>(
+      std::ranges::count(claims_, term, [](const auto& claim) { return claim.first; }));
+}
+
+http::Response PlayedOperator::join(const std::string& body) {
+  const protocol::Join asks = *protocol::decode_join(body);
+  if (asks.lost_term) claims_.emplace(*asks.lost_term, asks.pod_uid);
+  return {200,
+          {},
+          protocol::encode(
+              protocol::JoinAnswer{.job_key = "the key of the job", .coordinator = named_})};
+}
+
 std::optional<protocol::FlightDump> PlayedOperator::flight() const {
   const std::lock_guard lock(mutex_);
   return flight_;
@@ -91,8 +112,12 @@ http::Response PlayedOperator::answer(const http::Request& request) {
   const std::lock_guard lock(mutex_);
   const std::string path = http::path_of(request.path);
   const std::string call = path.substr(path.rfind('/') + 1);
-  if (call == "join") {
-    return {200, {}, protocol::encode(protocol::JoinAnswer{.job_key = "the key of the job"})};
+  if (call == "join") return join(request.body);
+  if (named_ &&
+      http::header_value(request.headers, "Authorization") != "Bearer " + named_->pod_uid) {
+    return {421,
+            {{protocol::kTermHeader, std::to_string(named_->term)}},
+            "pod " + named_->pod + " coordinates"};
   }
   if (call == "register") {
     registered_ = *protocol::decode_register(request.body);

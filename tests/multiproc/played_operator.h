@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operator's control API, played for real workers: one plan, made when all have registered, and
-// the wishes of users. Thread-safe.
+// The operator's control API, played for real workers: one plan, made when all have registered, the
+// wishes of users, and the coordinator that the test names. A worker's token is its pod's uid.
+// Thread-safe.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "worker/http/server.h"
@@ -26,6 +29,10 @@ class PlayedOperator {
   std::string url() const;
   // A plan with ranks, before the first one.
   void use(const schedule::Plan& plan);
+  // This worker coordinates from now on; before the first call it is the one of index 0.
+  void name(const protocol::CoordinatorPlace& place);
+  // Number of the workers that have said that they do not hear the coordinator of this term.
+  std::size_t claims(std::int64_t term) const;
   // Answers each report of this step or a later one with this wish.
   void want_trace(const protocol::TraceWanted& wanted, std::int64_t from_step);
   // The parts of a trace that came as POST /trace with this id, joined; nothing until all are here.
@@ -39,6 +46,7 @@ class PlayedOperator {
  private:
   void serve(const std::string& address);
   http::Response answer(const http::Request& request);
+  http::Response join(const std::string& body);
   void make_plan(const std::vector<protocol::Member>& members);
 
   std::string address_;
@@ -47,6 +55,8 @@ class PlayedOperator {
   bool planned_ = false, waits_ = false;  // waits_: for use()
   protocol::Register registered_;
   std::optional<protocol::Report> report_;
+  std::optional<protocol::CoordinatorPlace> named_;
+  std::set<std::pair<std::int64_t, std::string>> claims_;  // term, pod uid
   std::int64_t from_step_ = 0;
   std::optional<protocol::TraceWanted> wanted_;
   std::optional<protocol::FlightDump> flight_;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "worker/app/agreement.h"
+#include "worker/app/coordination.h"
 #include "worker/base/clock.h"
 #include "worker/base/log.h"
 #include "worker/checkpoint/folder_lock.h"
@@ -57,23 +58,27 @@ protocol::SaveTrouble trouble_of(const Error& error) {
                                            : protocol::SaveTrouble::kNone;
 }
 
+// Perhaps another worker of the job has taken it, which coordinates now: the operator knows.
+void lost_folder(State& state, const std::string& reason) {
+  if (state.options.standalone()) return end_with(state, Exit::kCheckpoint, reason);
+  log_warn(kRoom, reason);
+  state.doubts = true;
+}
+
 // Takes the lock before anything in the folder is changed.
 std::optional<Failure> take_folder(State& state) {
   const Options& o = state.options;
   std::array<char, HOST_NAME_MAX + 1> host{};
   static_cast<void>(gethostname(host.data(), host.size() - 1));
-  auto lock =
-      checkpoint::FolderLock::take(o.checkpoint_dir,
-                                   {.job = o.owner(),
-                                    .uid = o.job_uid == Options().job_uid ? "" : o.job_uid,
-                                    .pod = o.pod,
-                                    .host = host.data(),
-                                    .process = getpid()},
-                                   {}, state.shutdown.token(), [&state](const std::string& reason) {
-                                     state.end.give(static_cast<int>(Exit::kCheckpoint), reason);
-                                     state.end_at_once = true;
-                                     state.shutdown.request();
-                                   });
+  auto lock = checkpoint::FolderLock::take(
+      o.checkpoint_dir,
+      {.job = o.owner(),
+       .uid = o.job_uid == Options().job_uid ? "" : o.job_uid,
+       .pod = o.pod,
+       .host = host.data(),
+       .process = getpid()},
+      {}, state.shutdown.token(),
+      [&state](const std::string& reason) { lost_folder(state, reason); });
   if (lock) {
     state.folder_lock = *std::move(lock);
     return std::nullopt;
@@ -119,6 +124,18 @@ std::optional<Failure> refusal_of(const std::vector<checkpoint::Manifest>& found
 void Checkpoints::tell(Send send) {
   const std::lock_guard lock(send_mutex_);
   send_ = std::move(send);
+}
+
+void Checkpoints::guard(std::function<Status()> may) {
+  const std::lock_guard lock(guard_mutex_);
+  guard_ = std::move(may);
+}
+
+Status Checkpoints::may_commit() const {
+  std::unique_lock lock(guard_mutex_);
+  const auto may = guard_;
+  lock.unlock();
+  return may();
 }
 
 void Checkpoints::say(const protocol::Message& message) {
@@ -178,7 +195,7 @@ Status Checkpoints::load(stage::Stage& stage, std::int64_t step) const {
 void Checkpoints::commit(const coordinator::CheckpointOrder& order,
                          std::function<void(coordinator::SaveResult)> done) {
   const bool taken = writer_.post([this, order, done] {
-    Status status = may_commit_();
+    Status status = may_commit();
     if (status) {
       status = checkpoint::commit(disk_, folder_, manifest_of(order, job_, model_, settings_));
     }
@@ -196,7 +213,7 @@ void Checkpoints::commit(const coordinator::CheckpointOrder& order,
 void Checkpoints::remove(const coordinator::CheckpointRemoval& removal,
                          std::function<void()> done) {
   const bool taken = writer_.post([this, removal, done] {
-    Status removed = may_commit_();
+    Status removed = may_commit();
     if (removed) {
       removed = checkpoint::remove_steps(disk_, folder_, removal.complete, removal.unfinished);
     }

@@ -45,9 +45,8 @@ class Checkpoints {
   bool writing() const { return writing_; }  // any thread
 
   // Any thread; `done` is called on the checkpoint thread. guard: `may` is called before a commit
-  // and returns whether the folder still belongs to this job.
-  // Call this before the first commit.
-  void guard(std::function<Status()> may) { may_commit_ = std::move(may); }
+  // and returns whether the folder still belongs to this worker. Call this before the first commit.
+  void guard(std::function<Status()> may);
   void commit(const coordinator::CheckpointOrder& order,
               std::function<void(coordinator::SaveResult)> done);
   void remove(const coordinator::CheckpointRemoval& removal, std::function<void()> done);
@@ -56,13 +55,15 @@ class Checkpoints {
   protocol::Saved write(std::int64_t step, const std::vector<checkpoint::LayerImage>& images,
                         SteadyTime start, const Written& written);
   void say(const protocol::Message& message);
+  Status may_commit() const;
 
   const std::string folder_, job_;
   const stage::Model& model_;
   const Settings settings_;
   std::mutex send_mutex_;  // guards send_
   Send send_;
-  std::function<Status()> may_commit_ = [] { return Status(Unit{}); };
+  mutable std::mutex guard_mutex_;  // guards guard_
+  std::function<Status()> guard_ = [] { return Status(Unit{}); };
   std::atomic<bool> writing_{false};  // a copy has not been written yet
   checkpoint::Disk disk_;             // used by the checkpoint thread
   checkpoint::Writer writer_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps that connect a worker to the others: key of the job, data port, coordinator, agent. A
+// Steps that connect a worker to the others: key of the job, data port, agent. A
 // worker with its own plan skips them.
 #pragma once
 
@@ -9,9 +9,7 @@ namespace weir::app {
 
 std::optional<Failure> join_job(State& state);
 std::optional<Failure> open_transport(State& state);
-std::optional<Failure> run_coordinator(State& state);
 std::optional<Failure> connect_to_coordinator(State& state);
-void stop_coordinator(State& state);
 void disconnect(State& state);
 
 // Reports the last step to the coordinator. On the coordinator's worker, also waits for the others.

@@ -10,6 +10,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "worker/app/fatal_signals.h"
@@ -79,6 +80,34 @@ class EndOrder {
   std::optional<Order> order_;
 };
 
+// The coordinator, while this worker runs it. Thread-safe.
+class RunningCoordinator {
+ public:
+  // Calls `use` with it, if it runs, and keeps it running meanwhile.
+  template <class Use>
+  void with(Use use) const {
+    const std::lock_guard lock(mutex_);
+    if (coordinator_) use(*coordinator_);
+  }
+  bool runs() const {
+    const std::lock_guard lock(mutex_);
+    return coordinator_ != nullptr;
+  }
+  void set(std::unique_ptr<coordinator::Coordinator> coordinator) {
+    const std::lock_guard lock(mutex_);
+    coordinator_ = std::move(coordinator);
+  }
+  void end() {
+    std::unique_ptr<coordinator::Coordinator> ending;
+    const std::lock_guard lock(mutex_);
+    ending.swap(coordinator_);
+  }
+
+ private:
+  mutable std::mutex mutex_;  // guards coordinator_
+  std::unique_ptr<coordinator::Coordinator> coordinator_;
+};
+
 struct State {
   Options options;
   // Functions of layers that are not built in: a plugin's or the host program's; null = built in.
@@ -108,15 +137,19 @@ struct State {
   std::unique_ptr<transport::NcclTransport> nccl;          // null: tensors are sent by TCP
   std::optional<protocol::TransportFallback> fallback;     // nothing: sockets are as wanted
   std::string job_key;                                     // raw bytes
-  std::vector<coordinator::Checkpoint> found_checkpoints;  // at the start; worker 0 only
+  std::vector<coordinator::Checkpoint> found_checkpoints;  // when it began to coordinate
   std::shared_ptr<Checkpoints> checkpoints;                // null without a folder
   std::shared_ptr<Snapshots> snapshots;                    // null without --recovery-dir
-  std::unique_ptr<checkpoint::FolderLock> folder_lock;     // set on worker 0 with a folder
+  std::shared_ptr<checkpoint::FolderLock> folder_lock;  // set while it coordinates, with a folder
   std::unique_ptr<engine::Engine> engine;
   std::unique_ptr<FatalSignals> fatal_signals;          // null where the program is somebody else's
-  std::unique_ptr<eventlog::TrainingLog> training_log;  // worker 0 only; null: none is written
+  std::unique_ptr<eventlog::TrainingLog> training_log;  // of the coordinator; null: none
   std::unique_ptr<eventlog::FlightFiles> flight_files;  // likewise
-  std::unique_ptr<coordinator::Coordinator> coordinator;
+  // By /join at the start; nothing: as is_named() in coordination.cpp says.
+  std::optional<protocol::CoordinatorPlace> named;
+  std::atomic<std::int64_t> term{protocol::kFirstTerm};  // that this worker follows
+  std::atomic<bool> doubts{false};  // the operator has told of another coordinator
+  RunningCoordinator coordinator;
   std::unique_ptr<control::Agent> agent;
   // The agent while it runs. Any thread that the agent's destructor waits for may use it, too.
   std::atomic<control::Agent*> line{nullptr};

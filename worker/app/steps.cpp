@@ -10,6 +10,7 @@
 
 #include "worker/app/agreement.h"
 #include "worker/app/checkpoints.h"
+#include "worker/app/coordination.h"
 #include "worker/app/describe.h"
 #include "worker/app/exposition.h"
 #include "worker/app/hang_watch.h"
@@ -221,8 +222,12 @@ void send(State& state, const protocol::Message& message) {
 // come, or the pod will be deleted.
 bool in_touch(const State& state) {
   if (state.options.standalone()) return false;
-  if (state.coordinator) return state.coordinator->in_touch();
-  return state.agent && state.agent->connected();
+  bool coordinates = false, answered = false;
+  state.coordinator.with([&](const coordinator::Coordinator& coordinator) {
+    coordinates = true;
+    answered = coordinator.in_touch();
+  });
+  return coordinates ? answered : state.agent && state.agent->connected();
 }
 
 Outcome make_engine(State& state) {
@@ -310,14 +315,16 @@ Outcome ordered_end(const State& state) {
 Outcome export_last(const State& state) {
   const Options& o = state.options;
   const std::string to = o.export_folder();
-  if (to.empty() || !state.coordinator) return std::nullopt;
+  if (to.empty() || !state.coordinator.runs()) return std::nullopt;
   const auto exported = huggingface::export_checkpoint(
       {.checkpoint = o.checkpoint_dir, .to = to, .dtype = o.export_type});
   if (!exported) return Failure{Exit::kCheckpoint, exported.error().with("--export").message};
   log_info(kComponent, "exported",
            {{"folder", to}, {"bytes", exported->bytes}, {"step", exported->step}});
-  state.coordinator->exported({.folder = to, .step = exported->step, .bytes = exported->bytes},
-                              state.clock.now() + kLastReport);
+  state.coordinator.with([&](coordinator::Coordinator& coordinator) {
+    coordinator.exported({.folder = to, .step = exported->step, .bytes = exported->bytes},
+                         state.clock.now() + kLastReport);
+  });
   return std::nullopt;
 }
 
@@ -356,8 +363,10 @@ Outcome train(State& state) {
   }
   // So that the last report does not wait for this worker.
   if (exit == Exit::kDiverged) disconnect(state);
-  if (state.coordinator && (state.options.saves() || exit == Exit::kDiverged)) {
-    state.coordinator->finish(state.clock.now() + kLastReport);
+  if (state.options.saves() || exit == Exit::kDiverged) {
+    state.coordinator.with([&](coordinator::Coordinator& coordinator) {
+      coordinator.finish(state.clock.now() + kLastReport);
+    });
   }
   if (const auto order = ordered_end(state)) return order;
   if (!state.refusal.empty()) return Failure{Exit::kConfiguration, state.refusal};

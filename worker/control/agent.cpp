@@ -35,13 +35,18 @@ using std::chrono::steady_clock;
 constexpr milliseconds kFirstPause{100};
 constexpr milliseconds kLongestPause{5000};
 constexpr milliseconds kLongestPauseOfRefused{1000};  // after a connection that brought nothing
+// A rank that has never found the coordinator, or none for a long time, asks less often.
+constexpr std::chrono::seconds kSoonFound{60};
+constexpr int kSlower = 10;
 constexpr std::size_t kMaxTasks = 64;  // MEASURE and PROBE requests waiting for the callback thread
 constexpr milliseconds kTick{100};
 
 class ControlAgent final : public Agent {
  public:
   ControlAgent(AgentOptions options, AgentCallbacks callbacks)
-      : options_(std::move(options)), callbacks_(std::move(callbacks)) {
+      : options_(std::move(options)),
+        callbacks_(std::move(callbacks)),
+        coordinator_(options_.coordinator) {
     worker_ = std::jthread([this](std::stop_token stop) { run_tasks(stop); });
     asio::post(io_, [this] { connect(); });
     arm_tick();
@@ -98,7 +103,7 @@ class ControlAgent final : public Agent {
   }
 
   void dial(std::string key) {
-    const auto to = parse_host_port(options_.coordinator);
+    const auto to = parse_host_port(coordinator_);
     if (!to) return retry(to.error().message);
     const PeerId self{options_.member.worker_index, options_.member.pod_uid};
     if (const auto fits = decode_peer(encode_peer(self)); !fits) return retry(fits.error().message);
@@ -130,7 +135,7 @@ class ControlAgent final : public Agent {
     hello.settings = options_.settings;
     hello.features = options_.features;
     transmit(std::move(hello));
-    log_info(kComponent, "connected to the coordinator", {{"address", options_.coordinator}});
+    log_info(kComponent, "connected to the coordinator", {{"address", coordinator_}});
     if (callbacks_.on_connection) callbacks_.on_connection(true, "");
   }
 
@@ -141,15 +146,18 @@ class ControlAgent final : public Agent {
     const bool was_connected = connected_.exchange(false);
     if (dialer_) std::exchange(dialer_, nullptr)->cancel();
     if (socket_) std::exchange(socket_, nullptr)->close();
-    if (was_connected) callbacks_.session_lost();
+    if (was_connected) {
+      lost_at_ = steady_clock::now();
+      callbacks_.session_lost();
+    }
     ++failures_;
     {
       const std::lock_guard lock(trouble_mutex_);
-      trouble_ = "coordinator " + options_.coordinator + ": " + why;
+      trouble_ = "coordinator " + coordinator_ + ": " + why;
     }
     log(was_connected || failures_ % 10 == 0 ? LogLevel::kWarn : LogLevel::kDebug, kComponent,
         "not connected to the coordinator",
-        {{"address", options_.coordinator}, {"reason", why}, {"failures", failures_}});
+        {{"address", coordinator_}, {"reason", why}, {"failures", failures_}});
     if (callbacks_.on_connection) callbacks_.on_connection(false, why);
     if (refused_) return;
     const auto jittered = milliseconds(static_cast<std::int64_t>(
@@ -191,10 +199,10 @@ class ControlAgent final : public Agent {
     });
   }
 
-  void run_task(std::function<void()> task) {
-    if (!tasks_.try_push(std::move(task))) {
-      log_warn(kComponent, "request dropped: too many are waiting");
-    }
+  bool run_task(std::function<void()> task) {
+    if (tasks_.try_push(std::move(task))) return true;
+    log_warn(kComponent, "request dropped: too many are waiting");
+    return false;
   }
 
   void run_tasks(const std::stop_token& stop) {
@@ -215,6 +223,9 @@ class ControlAgent final : public Agent {
 
   void tick() {
     const auto now = steady_clock::now();
+    if (now - last_tick_ > options_.silent_after / 4) awake_since_ = now;
+    last_tick_ = now;
+    if (doubts(now)) ask(now);
     if (!connected_) return;
     if (now - socket_->last_heard() > options_.dead_after) {
       return retry("the coordinator is silent");
@@ -224,6 +235,36 @@ class ControlAgent final : public Agent {
     socket_->send(heartbeat_);
   }
 
+  // ---- another coordinator ----
+  bool doubts(steady_clock::time_point now) const {
+    if (!callbacks_.find_coordinator || asking_ || refused_ || now < next_question_) return false;
+    if (callbacks_.doubts && callbacks_.doubts()) return true;
+    if (!connected_) return now - lost_at_.value_or(started_) >= options_.ask_every;
+    return now - std::max(socket_->last_heard(), awake_since_) >= options_.silent_after;
+  }
+
+  void ask(steady_clock::time_point now) {
+    const bool soon = connected_ || (lost_at_ && now - *lost_at_ < kSoonFound);
+    const auto pause = options_.ask_every * (soon ? 1 : kSlower);
+    next_question_ =
+        now + milliseconds(static_cast<std::int64_t>(static_cast<double>(pause.count()) *
+                                                     (0.75 + random_.uniform() / 2)));
+    asking_ = run_task([this] {
+      std::string address = callbacks_.find_coordinator();
+      asio::post(io_, [this, address = std::move(address)] {
+        asking_ = false;
+        if (!address.empty() && address != coordinator_) follow(address);
+      });
+    });
+  }
+
+  void follow(const std::string& address) {
+    log_info(kComponent, "another worker coordinates", {{"address", address}});
+    coordinator_ = address;
+    pause_ = kFirstPause;
+    retry("another worker coordinates");
+  }
+
   const AgentOptions options_;
   const AgentCallbacks callbacks_;
   const std::string heartbeat_ = protocol::encode(protocol::Message(protocol::Heartbeat{}));
@@ -231,9 +272,13 @@ class ControlAgent final : public Agent {
   asio::steady_timer tick_timer_{io_}, retry_timer_{io_};
   std::shared_ptr<wire::Dialer> dialer_;
   std::shared_ptr<FrameSocket> socket_;
+  std::string coordinator_;  // its address
   // Number of the connection attempt; results of earlier attempts are ignored.
   std::uint64_t attempt_ = 0;
-  steady_clock::time_point next_heartbeat_{};
+  steady_clock::time_point next_heartbeat_{}, last_tick_{}, awake_since_{}, next_question_{};
+  const steady_clock::time_point started_ = steady_clock::now();
+  std::optional<steady_clock::time_point> lost_at_;  // the newest session
+  bool asking_ = false;
   milliseconds pause_ = kFirstPause;
   std::int64_t failures_ = 0;
   mutable std::mutex trouble_mutex_;  // guards trouble_

@@ -2,7 +2,8 @@
 // The rank's end of port 7070. It connects to the coordinator, proves the job key and sends HELLO.
 // It runs MEASURE and PROBE requests, sends heartbeats, and passes other messages on: it knows no
 // plans. After a failure it tries all addresses of the DNS name with back-off and without end, so
-// that surviving ranks wait for a new coordinator. Has a thread of its own.
+// that surviving ranks wait for a new coordinator. Meanwhile, or while it hears nothing, it asks
+// who coordinates now. Has a thread of its own.
 #pragma once
 
 #include <chrono>
@@ -24,6 +25,10 @@ struct AgentOptions {
   // After this long without a byte from the coordinator, the agent reconnects.
   std::chrono::seconds dead_after{30};
   std::chrono::milliseconds heartbeat{1000};
+  // After this long without a byte it asks who coordinates. A pause of this process does not count.
+  std::chrono::milliseconds silent_after{30000};
+  // After this long without a connection, too, and then at such intervals.
+  std::chrono::milliseconds ask_every{1000};
 };
 
 struct AgentCallbacks {
@@ -35,6 +40,11 @@ struct AgentCallbacks {
   // Raw bytes; called before each connection, because a refused key must be asked for again.
   std::function<std::string()> job_key;
   std::function<protocol::Probed(const protocol::Probe&)> probe;  // called on a thread of its own
+  // Finds the coordinator's address anew; "" = nothing is known that differs. Called on the thread
+  // of probe; may be null.
+  std::function<std::string()> find_coordinator = nullptr;
+  // True: find_coordinator is to be called, whatever this agent hears. May be null. Must not block.
+  std::function<bool()> doubts = nullptr;
   // For logs and readiness.
   std::function<void(bool connected, const std::string& why)> on_connection;
   // The coordinator will never accept this rank; the agent does not connect again.

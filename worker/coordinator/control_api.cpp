@@ -63,6 +63,8 @@ Verdict verdict_of(int status) {
       return Verdict::kStop;
     case 410:
       return Verdict::kGone;
+    case 421:
+      return Verdict::kMoved;
     case 428:
       return Verdict::kRegisterAgain;
     default:

@@ -26,6 +26,7 @@ enum class Verdict : unsigned char {
   kRetry,          // 401 twice, 403, 404, 429, 5xx, unreachable: retry after a pause
   kStop,           // 409: the operator has another job under this name
   kGone,           // 410
+  kMoved,          // 421: another worker coordinates; or the operator's replica is behind
   kRegisterAgain,  // 428
   kCancelled,      // our own stop request
 };

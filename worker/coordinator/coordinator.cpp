@@ -51,7 +51,7 @@ class JobCoordinator final : public Coordinator {
         on_gone_(std::move(on_gone)),
         startup_(options),
         switch_(options.job_uid, options.model.layers > 0 ? options.model.layers : -1,
-                options.total_steps, options.progress_deadline),
+                options.total_steps, options.progress_deadline, options.term),
         saves_(options.checkpoints, options.total_steps, options.model.layers),
         snapshots_(options.snapshots, options.total_steps),
         rounds_(options.total_steps),
@@ -104,7 +104,8 @@ class JobCoordinator final : public Coordinator {
          .on_trace_wanted =
              [this](const protocol::TraceWanted& wanted) {
                later(&JobCoordinator::on_trace_wanted, wanted);
-             }});
+             },
+         .on_moved = options_.on_moved});
     return Unit{};
   }
 

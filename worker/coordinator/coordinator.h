@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The coordinator of a job, in the worker with index 0: members of port 7070, start-up until the
-// first plan (MEASURE, PROBE, register), plan switches (PREPARE, READY, COMMIT, GO) and reports.
-// Plans come from a PlanSource: the operator's control API (operator_line.h) or a file. Has a
-// thread of its own and never blocks.
+// The coordinator of a job, in the worker that the operator names (worker/protocol/README.md
+// "Terms"): members of port 7070, start-up until the first plan (MEASURE, PROBE, register), plan
+// switches (PREPARE, READY, COMMIT, GO) and reports. Plans come from a PlanSource: the operator's
+// control API (operator_line.h) or a file. Has a thread of its own and never blocks.
 #pragma once
 
 #include <chrono>
@@ -29,6 +29,8 @@ class PlanSource {
     std::function<void(std::uint32_t revision, std::string reason)> on_bad_plan;
     // A user wants to see steps. Comes again with each report until the trace is there.
     std::function<void(protocol::TraceWanted)> on_trace_wanted = {};
+    // 421: another worker coordinates in this term. A lower one is an answer from the past.
+    std::function<void(std::int64_t term)> on_moved = {};
   };
   virtual ~PlanSource() = default;  // stops and joins its threads
   virtual void start(Callbacks callbacks) = 0;
@@ -79,6 +81,8 @@ struct Options {
   SnapshotPolicy snapshots;
   std::chrono::milliseconds report_interval{5000};
   std::chrono::seconds dead_after{30};
+  std::int64_t term = protocol::kFirstTerm;         // of this coordinator
+  std::function<void(std::int64_t term)> on_moved;  // PlanSource::Callbacks; may be empty
   // Takes each completed step, on the coordinator's thread; must not block. May be empty.
   std::function<void(const StepTotal&)> on_step;
   std::function<void(const protocol::Validation&)> on_validation;  // likewise

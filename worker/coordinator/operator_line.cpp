@@ -24,7 +24,7 @@ using namespace std::chrono_literals;
 
 constexpr char kOperatorLine[] = "operator line";
 constexpr std::chrono::seconds kLongPoll{50};  // below the usual idle limit of proxies, 60 s
-constexpr std::chrono::seconds kAnswerTime{30};
+constexpr std::chrono::seconds kAnswerTime{30}, kClaimTime{5};
 constexpr std::chrono::milliseconds kFlushStep{50};
 constexpr int kTraceTries = 4;  // of one part
 constexpr std::chrono::milliseconds kTracePause{2000};
@@ -59,6 +59,13 @@ std::uint32_t revision_of_etag(const http::Response& response) {
   std::uint32_t revision = 0;
   std::from_chars(digits.data(), digits.data() + digits.size(), revision);
   return revision;
+}
+
+std::int64_t term_told(const http::Response& response) {
+  const std::string digits = header_value(response, protocol::kTermHeader);
+  std::int64_t term = 0;
+  std::from_chars(digits.data(), digits.data() + digits.size(), term);
+  return term;
 }
 
 class OperatorSource final : public PlanSource {
@@ -295,6 +302,9 @@ class OperatorSource final : public PlanSource {
         return false;
       case Verdict::kCancelled:
         return false;
+      case Verdict::kMoved:
+        if (callbacks_.on_moved) callbacks_.on_moved(term_told(outcome.response));
+        return true;
       case Verdict::kDone:
       case Verdict::kDrop:
       case Verdict::kRetry:
@@ -355,6 +365,7 @@ Result<protocol::JoinAnswer> join(const LineOptions& options, const TransportFac
         return Error{Code::kGone, "the job is deleted"};
       case Verdict::kCancelled:
         return Error{Code::kCancelled, "stopped while joining"};
+      case Verdict::kMoved:
       case Verdict::kRetry:
       case Verdict::kRegisterAgain:
         break;
@@ -364,6 +375,15 @@ Result<protocol::JoinAnswer> join(const LineOptions& options, const TransportFac
       return Error{Code::kCancelled, "stopped while joining"};
     }
   }
+}
+
+Result<protocol::JoinAnswer> claim(const LineOptions& options, const TransportFactory& factory,
+                                   Clock& clock, const protocol::Join& body, std::stop_token stop) {
+  const Outcome outcome =
+      ControlApi(options, factory, clock)
+          .send(http::Method::kPost, "join", protocol::encode(body), kClaimTime, std::move(stop));
+  if (outcome.verdict != Verdict::kDone) return Error{Code::kUnavailable, outcome.reason};
+  return protocol::decode_join_answer(outcome.response.body);
 }
 
 std::unique_ptr<PlanSource> make_operator_source(const LineOptions& options,

@@ -38,6 +38,11 @@ using TransportFactory = std::function<Result<std::unique_ptr<http::Transport>>(
 Result<protocol::JoinAnswer> join(const LineOptions& options, const TransportFactory& factory,
                                   Clock& clock, const protocol::Join& body, std::stop_token stop);
 
+// One request of the same kind, which the operator answers within some seconds or not at all:
+// body.lost_term says that its sender does not hear the coordinator of that term.
+Result<protocol::JoinAnswer> claim(const LineOptions& options, const TransportFactory& factory,
+                                   Clock& clock, const protocol::Join& body, std::stop_token stop);
+
 std::unique_ptr<PlanSource> make_operator_source(const LineOptions& options,
                                                  TransportFactory factory, Clock& clock);
 

@@ -42,11 +42,13 @@ class PlanSwitch {
  public:
   PlanSwitch(std::string job_uid, int layers,
              std::int64_t total_steps = std::numeric_limits<std::int64_t>::max(),
-             std::chrono::nanoseconds progress_deadline = std::chrono::seconds(1800))
+             std::chrono::nanoseconds progress_deadline = std::chrono::seconds(1800),
+             std::int64_t term = protocol::kFirstTerm)
       : job_uid_(std::move(job_uid)),
         layers_(layers),
         total_steps_(total_steps),
-        progress_deadline_(progress_deadline) {}
+        progress_deadline_(progress_deadline),
+        history_((term - protocol::kFirstTerm) * kHistoriesOfTerm) {}
 
   Effects on_plan(const schedule::Plan& plan, const Members& members, SteadyTime now);
   // The member has lost its session; `members` already says so.
@@ -230,6 +232,9 @@ class PlanSwitch {
 
   // at_step is the highest reported step + 2 (worker/coordinator/README.md "Boundaries").
   static constexpr int kStepsAhead = 2;
+  // A coordinator that nobody follows any more may begin histories, too. None of them is as high as
+  // one of a later term.
+  static constexpr std::int64_t kHistoriesOfTerm = std::int64_t{1} << 32;
 
   const std::string job_uid_;
   const int layers_;
@@ -255,7 +260,7 @@ class PlanSwitch {
   std::map<int, std::uint64_t> told_before_;
   // By worker index: MemberState::told when it counted as lost, because it did not answer.
   std::map<int, std::uint64_t> silent_;
-  std::int64_t history_ = 0;  // of the last COMMIT of a new generation
+  std::int64_t history_;  // of the last COMMIT of a new generation
   int failed_rejoins_ = 0, failed_joins_ = 0;
   std::optional<bool> failed_join_;  // the newest counted failure, if not forgiven, is of a join
   std::set<int> lost_since_;         // workers that were lost since a generation has trained

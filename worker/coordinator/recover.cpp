@@ -18,6 +18,8 @@ namespace {
 constexpr auto kAskAgain = std::chrono::seconds(1);
 constexpr double kStepsToTell = 2, kMostSeconds = 1e7;  // a rank tells between two ops
 constexpr std::int64_t kStepsSoonRepeated = 1;          // sooner than a silent rank is waited for
+// Ranks find a new coordinator one after another.
+constexpr auto kOthersCome = std::chrono::seconds(3);
 
 // Long enough for the steps that were done before the failure.
 std::chrono::nanoseconds time_to_tell(const Members& members, std::chrono::nanoseconds least) {
@@ -180,7 +182,9 @@ std::int64_t PlanSwitch::repeated(const Members& members) const {
 
 std::optional<schedule::Plan> PlanSwitch::cover(const Members& members, SteadyTime now) {
   Attempt& attempt = *attempt_;
-  if (!base_ || !broken_ || cover_refused_ || !patient() || !recovers()) return std::nullopt;
+  const bool broke = base_ ? broken_ : runs_already(members);
+  if (!broke || cover_refused_ || !patient() || !recovers()) return std::nullopt;
+  if (!base_ && now < members.last_change() + kOthersCome) return std::nullopt;
   bool leaves_only = false;
   std::set<int> lost = replicas_that_lack_ranks(attempt.wanted, members, leaves_only);
   const bool lacks = !lost.empty();
@@ -191,7 +195,8 @@ std::optional<schedule::Plan> PlanSwitch::cover(const Members& members, SteadyTi
   const int living = attempt.wanted.replica_count() - missing;
   if (missing == 0 || living == 0) return std::nullopt;
   if (!attempt.cover_at && lacks) {
-    attempt.cover_at = now + wait_before_cover(longest_step(*base_, members), living, missing);
+    attempt.cover_at =
+        now + wait_before_cover(longest_step(attempt.wanted, members), living, missing);
   }
   if (lacks && now < *attempt.cover_at && !leaves_only) return std::nullopt;
   attempt.covered = std::move(lost);

@@ -24,7 +24,9 @@ constexpr int kProtocolMin = 1, kProtocolMax = 1;  // versions of the protocol o
 // Versions of plan documents: with split backwards; with state Recover.
 constexpr int kSplitPlanVersion = 2, kRecoverPlanVersion = 3, kCodecPlanVersion = 4;
 constexpr int kNewestPlanVersion = kCodecPlanVersion;  // newest one that this program reads
-constexpr std::int64_t kFirstTerm = 1;  // of the worker of index 0 (README.md "Terms")
+// The term of the worker of index 0 (worker/protocol/README.md "Terms").
+constexpr std::int64_t kFirstTerm = 1;
+constexpr char kTermHeader[] = "Weir-Term";  // of the answer to a call of another one's
 constexpr int kControlPort = 7070, kDataPort = 7071, kMetricsPort = 9400;
 
 struct RankDevice {

@@ -257,6 +257,70 @@ TEST(Link, AnAgentFindsACoordinatorThatRisesLater) {
   EXPECT_TRUE(eventually([&] { return coordinator.count<protocol::Hello>() == 1; }));
 }
 
+TEST(Link, AnAgentFollowsTheCoordinatorThatItIsToldOf) {
+  auto first = std::make_unique<Coordinator>();
+  const Coordinator second;
+  test::RecordingEngine engine;
+  std::atomic<int> questions = 0;
+  AgentOptions options = options_for(first->address());
+  options.ask_every = 20ms;
+  const auto agent =
+      engine.start_agent(options, {.job_key = [] { return kKey; },
+                                   .find_coordinator =
+                                       [&] {
+                                         // The operator decides after a while.
+                                         return ++questions < 3 ? std::string() : second.address();
+                                       }});
+  ASSERT_TRUE(eventually([&] { return first->count<protocol::Hello>() == 1; }));
+  EXPECT_EQ(questions, 0) << "it hears the coordinator";
+
+  first.reset();
+
+  EXPECT_TRUE(eventually([&] { return second.count<protocol::Hello>() == 1; }));
+  EXPECT_TRUE(eventually([&] { return agent->connected(); }));
+}
+
+// Its machine is gone, so the connection stays open.
+TEST(Link, AnAgentAsksWhileTheCoordinatorIsSilentAndStaysUntilAnotherIsNamed) {
+  const Coordinator silent({.heartbeat = 1h}), second;
+  test::RecordingEngine engine;
+  std::atomic<int> questions = 0;
+  std::atomic<bool> named = false;
+  AgentOptions options = options_for(silent.address());
+  options.silent_after = 100ms;
+  options.ask_every = 20ms;
+  const auto agent = engine.start_agent(options, {.job_key = [] { return kKey; },
+                                                  .find_coordinator =
+                                                      [&] {
+                                                        ++questions;
+                                                        return named ? second.address() : "";
+                                                      }});
+  ASSERT_TRUE(eventually([&] { return questions >= 3; }));
+  EXPECT_TRUE(agent->connected());
+  EXPECT_EQ(silent.count<protocol::Hello>(), 1);
+
+  named = true;
+
+  EXPECT_TRUE(eventually([&] { return second.count<protocol::Hello>() == 1; }));
+}
+
+TEST(Link, AnAgentInDoubtAsksWhateverItHears) {
+  const Coordinator first, second;
+  test::RecordingEngine engine;
+  std::atomic<bool> doubts = false;
+  const auto agent = engine.start_agent(options_for(first.address()),
+                                        {.job_key = [] { return kKey; },
+                                         .find_coordinator = [&] { return second.address(); },
+                                         .doubts = [&] { return doubts.load(); }});
+  ASSERT_TRUE(eventually([&] { return first.count<protocol::Hello>() == 1; }));
+  EXPECT_EQ(second.count<protocol::Hello>(), 0);
+
+  doubts = true;
+
+  EXPECT_TRUE(eventually([&] { return second.count<protocol::Hello>() == 1; }));
+  EXPECT_TRUE(eventually([&] { return !first.closed().empty(); }));
+}
+
 TEST(Link, AWrongKeyIsRefusedAndTheRightOneAskedForAgain) {
   Coordinator coordinator;
   test::RecordingEngine engine;

@@ -277,6 +277,63 @@ TEST(Cover, ALossInTheFirstStepWithoutAReplicaDelaysNothing) {
   }
 }
 
+// A coordinator of the second term: worker 0 is lost, and the others have done five steps of the
+// plan of ThreeReplicas.
+struct SecondTerm : World {
+  SecondTerm() : World(0, 1800s, 2) { tells = false; }
+  void find(const Ranks& who, std::uint32_t revision = 1) {
+    for (const int index : who) {
+      protocol::Hello hello{.member = member(index), .revision = revision};
+      if (revision != 0) {
+        hello.step = 5;
+        hello.inventory = {
+            .history = 1,
+            .held = {{.first = index % 2, .last = index % 2, .step = 5, .history = 1}}};
+      }
+      members.hello(++last_session, hello, now);
+      take(switcher.tick(members, now));
+    }
+  }
+};
+
+TEST(Cover, ANewCoordinatorGoesOnWithoutTheReplicaOfTheOneBefore) {
+  SecondTerm job;
+  job.offer(replicated(1, Trigger::kInitial, {2, 3, 4}));
+  job.find({1, 2, 3, 4, 5});
+  job.pass(2900ms);
+  EXPECT_TRUE(job.receivers<protocol::Prepare>().empty()) << "others may still find it";
+  job.pass(200ms);
+
+  const auto prepare = job.last<protocol::Prepare>();
+  EXPECT_EQ(prepare.plan.micro_batches, (Ranks{4, 5}));
+  EXPECT_EQ(places(prepare.plan),
+            (std::vector<std::pair<int, int>>{{2, 0}, {3, 0}, {4, 1}, {5, 1}}));
+  EXPECT_EQ(prepare.plan.state, StateMove::kKeep);
+  for (const int index : {2, 3, 4, 5}) {
+    job.say(index, protocol::Ready{.revision = 1, .incarnation = prepare.incarnation});
+  }
+  EXPECT_EQ(job.last<protocol::Commit>().at_step, 5);
+  EXPECT_GT(job.last<protocol::Commit>().history, std::int64_t{1} << 32)
+      << "higher than any of the coordinator before, which may go on somewhere";
+}
+
+TEST(Cover, ANewCoordinatorWaitsForAllRanksOfAPlanThatNobodyHasRun) {
+  SecondTerm job;
+  job.offer(replicated(1, Trigger::kInitial, {2, 3, 4}));
+  job.find({1, 2, 3, 4, 5}, 0);
+  job.pass(60s);
+  EXPECT_TRUE(job.receivers<protocol::Prepare>().empty());
+}
+
+TEST(Cover, ANewCoordinatorTakesAllWhereAllFindIt) {
+  SecondTerm job;
+  job.offer(replicated(1, Trigger::kInitial, {2, 3, 4}));
+  job.find({1, 2, 3, 4, 5});
+  job.pass(2900ms);
+  job.find({0});
+  EXPECT_EQ(job.last<protocol::Prepare>().plan.micro_batches, (Ranks{2, 3, 4}));
+}
+
 TEST(Cover, AFailureThatNoLossExplainsDelaysTheNextAttempt) {
   ThreeReplicas job;
   job.lose(3);

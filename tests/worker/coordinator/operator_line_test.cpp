@@ -157,7 +157,8 @@ struct LineWorld {
                        [this](const protocol::TraceWanted& wanted) {
                          const std::lock_guard lock(mutex);
                          wishes.push_back(wanted.id + " " + std::to_string(wanted.steps));
-                       }});
+                       },
+                   .on_moved = [this](std::int64_t term) { told_term = term; }});
   }
   bool seen(const std::vector<std::uint32_t>& revisions) {
     return eventually([&] {
@@ -178,6 +179,7 @@ struct LineWorld {
   std::vector<std::string> wishes;
   std::vector<std::pair<std::uint32_t, std::string>> bad_plans;
   std::atomic<int> register_wanted = 0, gone = 0;
+  std::atomic<std::int64_t> told_term = 0;
   std::unique_ptr<PlanSource> source;
   std::jthread pusher;
 };
@@ -230,6 +232,27 @@ TEST(Join, EndsWhenNoProtocolVersionFitsOrTheJobIsGone) {
   EXPECT_EQ(world.join_now().error().code, Code::kGone);
   world.remote.answer("join", {status(409)});
   EXPECT_EQ(world.join_now().error().code, Code::kGone);
+}
+
+TEST(Claim, AsksOnceAndNamesTheTerm) {
+  LineWorld world;
+  const protocol::CoordinatorPlace place{
+      .pod = "p1", .pod_uid = "u1", .address = "10.0.0.2:7070", .term = 3};
+  world.remote.answer(
+      "join", {status(503), status(200, {}, protocol::encode(protocol::JoinAnswer{"key", place}))});
+  protocol::Join body{.job_uid = "job", .pod = "p", .pod_uid = "u"};
+  body.lost_term = 2;
+  const auto ask = [&] {
+    return claim(world.options, world.remote.factory(), world.clock, body, {});
+  };
+
+  EXPECT_EQ(ask().error().code, Code::kUnavailable);
+  EXPECT_EQ(world.remote.calls("join"), 1);
+  const auto answer = ask();
+
+  ASSERT_TRUE(answer.ok() && answer->coordinator);
+  EXPECT_EQ(answer->coordinator->address, "10.0.0.2:7070");
+  EXPECT_EQ(protocol::decode_join(world.remote.requests().at(0).body)->lost_term, 2);
 }
 
 TEST(Join, EndsWhenStopped) {
@@ -299,6 +322,19 @@ TEST(OperatorSource, RegistersAndReports) {
     EXPECT_EQ(request.method, http::Method::kPost);
     EXPECT_EQ(protocol::decode_report(request.body)->sequence, 7);
   }
+}
+
+TEST(OperatorSource, TellsOfALaterTermAndGoesOn) {
+  LineWorld world;
+  world.remote.answer("plan", {kHangs});
+  world.remote.answer(
+      "report", {status(421, {{"weir-term", "3"}}, "pod p1 coordinates in term 3"), status(202)});
+  world.start();
+
+  world.source->report({.job_uid = "job", .sequence = 7});
+
+  EXPECT_TRUE(eventually([&] { return world.told_term == 3; }));
+  EXPECT_TRUE(world.called("report", 2)) << "the answer may be of a replica that is behind";
 }
 
 TEST(OperatorSource, PassesOnThatAUserWantsSteps) {
