@@ -1,105 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """What lost workers cost a job that saves no checkpoint: of two replicas of two stages nothing, as long as another worker holds the same layers; of one
 replica a few steps, which all do again from copies in memory, of a neighbor where a pod is gone. A spare need not be made first."""
-import collections
 import contextlib
+import functools
 import re
 import time
 
-import jobs
 import lab
-from failing import Outage, kill, logged, ranks, start
+import recovering
+from failing import kill, logged, ranks
 from lab import check
+from recovering import LOGS, LONGEST, MOST_LOST, copies_come, prepare, spares_are, standing_still, train
 
-LOGS = lab.STATE / "logs-recovery"
 NAME, ALONE, IDLE, SPARED = "kept", "alone", "idle", "spared"   # jobs of two replicas, of one, of one with an idle worker, with spares
 LONG = {"test_an_idle_worker_takes_the_place_of_a_lost_one", "test_a_worker_that_has_time_to_end_hands_over_to_an_idle_one",   # as spares do
         "test_a_worker_that_ends_twice_goes_to_a_spare", "test_a_link_that_stays_dead_costs_no_step_and_a_worker_is_made_again"}
-MOST_LOST = 8   # recovery.maxLostSteps
-LONGEST = 60     # seconds from a loss to the next steps; about 8 on a quiet machine
-RESTARTS = collections.Counter()   # of the jobs so far
+steps_again = functools.partial(recovering.steps_again, name=NAME)
+nothing_is_lost = functools.partial(recovering.nothing_is_lost, name=NAME)
+few_are_done_again = functools.partial(recovering.few_are_done_again, name=ALONE)
 
 
 def beside_the_coordinator(namespace):
-    """(replica, pod) of a worker other than worker 0; after a loss worker 0 may have any place."""
-    return next((replica, pod) for (replica, _), pod in sorted(ranks(namespace, NAME).items()) if not pod.startswith(f"{NAME}-a100-0"))
-
-
-def steps_again(namespace, what, lose, name=NAME, counted=True):
-    """Loses workers, and waits for three more steps. Returns status.recovery and a sentence. A pod that is gone before the operator
-    has seen it end need not count as a restart."""
-    def status():
-        return lab.job(namespace, name)["status"]
-    before = lab.reported_step(namespace, name)
-    known = status().get("recovery", {}).get("last")
-    begin = time.monotonic()
-    with Outage(LOGS, name) as outage:
-        lose()
-        RESTARTS[name] += 1
-        if counted:
-            lab.wait_until("the restart", lambda: status().get("restarts", 0) >= RESTARTS[name], LONGEST)
-        last = lab.wait_until("the recovery", lambda: (last := status().get("recovery", {}).get("last")) != known and last, LONGEST,
-                              show=lambda: lab.show_condition(lab.job(namespace, name), "Ready"))
-        told = time.monotonic() - begin
-        check(last["source"] != "Peers" or last["step"] >= before, f"{what}: step {before} was done, and training goes on at {last['step']}")
-        lab.wait_until("three more steps", lambda: lab.reported_step(namespace, name) >= last["step"] + 3, LONGEST)
-    lab.wait_until("all workers are ready", lambda: lab.condition(lab.job(namespace, name), "Ready")["status"] == "True", LONGEST)
-    if not counted:
-        RESTARTS[name] = status()["restarts"]
-    check(status()["restarts"] == RESTARTS[name], f"{what}: {status()['restarts']} restarts, expected {RESTARTS[name]}")
-    return status()["recovery"], f"{what}: no step for {outage.seconds:.1f} s, told after {told:.1f} s, pause {last['pauseSeconds']} s"
-
-
-def nothing_is_lost(namespace, what, lose, counted=True):
-    recovery, note = steps_again(namespace, what, lose, counted=counted)
-    check(recovery["last"]["source"] == "Peers", f"{what}: {recovery}")
-    check(recovery.get("lostSteps", 0) == 0, f"{what}: {recovery}")
-    steps, twice = logged(LOGS, NAME)
-    check(not twice, f"{what}: done twice: {twice}")
-    apart = {step: losses for step, losses in steps.items() if len(losses) > 1}
-    check(not apart, f"{what}: the replicas tell other losses: {apart}")
-    missing = set(range(min(steps), max(steps))) - set(steps)
-    check(not missing, f"{what}: steps without a loss: {sorted(missing)[:5]}")
-    return note
-
-
-def few_are_done_again(namespace, what, lose, counted=True, most=None, name=ALONE, sources=("Copies",)):
-    before = lab.job(namespace, name)["status"].get("recovery", {})
-    lost, copies = before.get("lostSteps", 0), before.get("copies", "")
-    recovery, note = steps_again(namespace, what, lose, name, counted)
-    check(recovery["last"]["source"] in sources, f"{what}: {recovery}")
-    told = re.match("each ([0-9]+) steps", copies)   # longer where copies would cost over 1 % of the time
-    if most is None:
-        most = max(MOST_LOST, 2 * int(told.group(1))) if told else MOST_LOST
-    check(recovery.get("lostSteps", 0) - lost <= most, f"{what}: {recovery}, copies {copies}")
-    steps, _ = logged(LOGS, name)
-    apart = {step: losses for step, losses in steps.items() if len(losses) > 1}
-    check(not apart, f"{what}: steps that were done again have other losses: {apart}")
-    missing = set(range(min(steps), max(steps))) - set(steps)
-    check(not missing, f"{what}: steps without a loss: {sorted(missing)[:5]}")
-    return f"{note}, {recovery.get('lostSteps', 0) - lost} steps done again"
-
-
-def train(namespace, name, replicas, times, idle=0, spares=0, args=()):
-    body = jobs.replicas_job(name, replicas, 1_000_000, times=times, args=args)
-    if idle:
-        for stage, group in enumerate(body["spec"]["workerGroups"]):
-            group["stageRange"] = {"first": stage, "last": stage}
-        body["spec"]["workerGroups"][1]["count"] += idle
-    if spares:
-        body["spec"]["workerGroups"][1]["spares"] = spares
-    body["spec"]["failurePolicy"] = {"maxRestarts": 10}
-    body["spec"]["recovery"] = {"maxLostSteps": MOST_LOST}
-    start(namespace, body, 10)
-    RESTARTS[name] = 0
-
-
-def prepare(namespace):
-    """Once for the file, whichever tests of it run; no job is left."""
-    if not lab.get(f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/logs"):
-        lab.shared_claim(namespace, "logs", LOGS)
-        lab.apply(*jobs.replicas_maps("n4", 0.010, 0.020), namespace=namespace)
-    lab.kubectl("-n", namespace, "delete", "ppj", "--all")
+    """(replica, pod) of a worker that is not the coordinator; after a loss that one may have any place."""
+    coordinates = recovering.coordinator(namespace, NAME)
+    return next((replica, pod) for (replica, _), pod in sorted(ranks(namespace, NAME).items()) if pod != coordinates)
 
 
 def test_two_replicas_train_without_checkpoints(namespace):
@@ -165,20 +89,6 @@ def test_a_drained_node_costs_two_replicas_no_step(namespace):
             lab.kubectl("uncordon", node)
 
     return nothing_is_lost(namespace, "node drained", drain, counted=False)
-
-
-@contextlib.contextmanager
-def standing_still(namespace, name):
-    """Kubelet and worker of this pod hang: the coordinator misses the worker's heartbeats (recovery.lostAfterSeconds)."""
-    pod = lab.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
-    node = pod["spec"]["nodeName"]
-    try:
-        lab.signal_kubelet(node, "STOP")
-        lab.signal_container(pod, "STOP")
-        yield
-    finally:
-        lab.signal_container(pod, "CONT")
-        lab.signal_kubelet(node, "CONT")
 
 
 def test_a_node_that_stands_still_costs_two_replicas_no_step(namespace):
@@ -328,14 +238,10 @@ def test_a_worker_that_has_time_to_end_hands_over_to_an_idle_one(namespace):
                               most=0, name=IDLE, sources=("Peers", "Copies"))   # itself, if the plan comes in time
 
 
-def spares_are(namespace, text):
-    return lab.job(namespace, SPARED)["status"].get("recovery", {}).get("spares") == text
-
-
 def train_with_spares(namespace):
     prepare(namespace)
     train(namespace, SPARED, 1, "profile", spares=2)   # of the two nodes of that type a worker has one
-    lab.wait_until("the spare has joined", lambda: spares_are(namespace, "1/2"), LONGEST)
+    lab.wait_until("the spare has joined", lambda: spares_are(namespace, SPARED, "1/2"), LONGEST)
 
 
 def test_a_job_trains_without_waiting_for_its_spares(namespace):
@@ -367,14 +273,9 @@ def test_a_spare_takes_the_place_of_a_deleted_pod(namespace):
     return spare_takes_over(namespace, "pod deleted, a spare", delete_pod(namespace, (0, 1), *AT_ONCE, name=SPARED))
 
 
-def copies_come(namespace):
-    step = lab.reported_step(namespace, SPARED)
-    lab.wait_until("copies", lambda: lab.reported_step(namespace, SPARED) >= step + 3 * MOST_LOST, LONGEST)
-
-
 def another_spare_and_copies(namespace):
-    lab.wait_until("another spare", lambda: spares_are(namespace, "1/2"), LONGEST)
-    copies_come(namespace)
+    lab.wait_until("another spare", lambda: spares_are(namespace, SPARED, "1/2"), LONGEST)
+    copies_come(namespace, SPARED)
 
 
 def test_a_drained_node_costs_no_step(namespace):
@@ -402,5 +303,5 @@ def test_a_worker_that_ends_twice_goes_to_a_spare(namespace):
     train_with_spares(namespace)
     lab.wait_until("copies", lambda: lab.reported_step(namespace, SPARED) >= 10 + 3 * MOST_LOST, LONGEST)
     first = few_are_done_again(namespace, "killed, a spare", kill(namespace, SPARED, (0, 1)), name=SPARED)
-    copies_come(namespace)
+    copies_come(namespace, SPARED)
     return f"{first}; {spare_takes_over(namespace, 'killed again', kill(namespace, SPARED, (0, 1)))}"
