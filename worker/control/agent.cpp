@@ -223,7 +223,7 @@ class ControlAgent final : public Agent {
 
   void tick() {
     const auto now = steady_clock::now();
-    if (now - last_tick_ > options_.silent_after / 4) awake_since_ = now;
+    if (now - last_tick_ > kTick + options_.silent_after / 4) awake_since_ = now;
     last_tick_ = now;
     if (doubts(now)) ask(now);
     if (!connected_) return;

@@ -287,7 +287,7 @@ TEST(Link, AnAgentAsksWhileTheCoordinatorIsSilentAndStaysUntilAnotherIsNamed) {
   std::atomic<int> questions = 0;
   std::atomic<bool> named = false;
   AgentOptions options = options_for(silent.address());
-  options.silent_after = 100ms;
+  options.silent_after = 400ms;
   options.ask_every = 20ms;
   const auto agent = engine.start_agent(options, {.job_key = [] { return kKey; },
                                                   .find_coordinator =
