@@ -239,7 +239,7 @@ class ControlAgent final : public Agent {
   bool doubts(steady_clock::time_point now) const {
     if (!callbacks_.find_coordinator || asking_ || refused_ || now < next_question_) return false;
     if (callbacks_.doubts && callbacks_.doubts()) return true;
-    if (!connected_) return now - lost_at_.value_or(started_) >= options_.ask_every;
+    if (!connected_) return now - lost_at_.value_or(started_) >= options_.unconnected_after;
     return now - std::max(socket_->last_heard(), awake_since_) >= options_.silent_after;
   }
 

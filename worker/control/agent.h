@@ -27,8 +27,9 @@ struct AgentOptions {
   std::chrono::milliseconds heartbeat{1000};
   // After this long without a byte it asks who coordinates. A pause of this process does not count.
   std::chrono::milliseconds silent_after{30000};
-  // After this long without a connection, too, and then at such intervals.
-  std::chrono::milliseconds ask_every{1000};
+  // Also after this long without a connection, in which a container may restart in its pod.
+  std::chrono::milliseconds unconnected_after{4000};
+  std::chrono::milliseconds ask_every{1000};  // while it finds no coordinator
 };
 
 struct AgentCallbacks {

@@ -263,7 +263,7 @@ TEST(Link, AnAgentFollowsTheCoordinatorThatItIsToldOf) {
   test::RecordingEngine engine;
   std::atomic<int> questions = 0;
   AgentOptions options = options_for(first->address());
-  options.ask_every = 20ms;
+  options.unconnected_after = options.ask_every = 20ms;
   const auto agent =
       engine.start_agent(options, {.job_key = [] { return kKey; },
                                    .find_coordinator =
@@ -288,7 +288,7 @@ TEST(Link, AnAgentAsksWhileTheCoordinatorIsSilentAndStaysUntilAnotherIsNamed) {
   std::atomic<bool> named = false;
   AgentOptions options = options_for(silent.address());
   options.silent_after = 400ms;
-  options.ask_every = 20ms;
+  options.unconnected_after = options.ask_every = 20ms;
   const auto agent = engine.start_agent(options, {.job_key = [] { return kKey; },
                                                   .find_coordinator =
                                                       [&] {
