@@ -52,6 +52,9 @@ controller::ControlView control_view(const RunState& state, const std::string& k
   if (auto report = state.hub->report(key, uid)) {
     view.report = reconcile::ReportView{std::move(report->body), report->received};
   }
+  for (const control_server::ReceivedClaim& claim : state.hub->claims(key, uid)) {
+    view.claims.push_back({claim.pod_uid, claim.term, claim.received});
+  }
   return view;
 }
 

@@ -137,6 +137,16 @@ std::optional<ReceivedReport> Hub::report(const std::string& key,
   return found->second.report;
 }
 
+std::vector<ReceivedClaim> Hub::claims(const std::string& key, const std::string& job_uid) const {
+  std::vector<ReceivedClaim> claims;
+  const std::lock_guard lock(hub_mutex_);
+  const auto found = jobs_.find(key);
+  if (found == jobs_.end() || found->second.uid != job_uid) return claims;
+  for (const auto& [pod_uid, claim] : found->second.claims)
+    claims.push_back({pod_uid, claim.term, claim.received});
+  return claims;
+}
+
 std::size_t Hub::open_polls() const {
   const std::lock_guard lock(hub_mutex_);
   std::size_t count = 0;
@@ -172,6 +182,27 @@ int Hub::take_report(const std::string& key, protocol::Report body) {
   send(std::move(answers));
   if (important) notify_listener(key);
   return 202;
+}
+
+void Hub::take_claim(const std::string& key, const std::string& job_uid, const std::string& pod_uid,
+                     std::int64_t term) {
+  Answers answers;
+  bool tells = false;
+  {
+    const std::lock_guard lock(hub_mutex_);
+    auto& claims = job_of(key, job_uid, answers).claims;
+    const SystemTime received = clock_.system_now();
+    const SteadyTime now = clock_.now();
+    std::erase_if(claims,
+                  [&](const auto& one) { return received - one.second.received > kClaimKept; });
+    const auto [claim, fresh] = claims.try_emplace(pod_uid);
+    tells = fresh || claim->second.term != term || now - claim->second.told >= kClaimRepeat;
+    claim->second.term = term;
+    claim->second.received = received;
+    if (tells) claim->second.told = now;
+  }
+  send(std::move(answers));
+  if (tells) notify_listener(key);
 }
 
 void Hub::wait_plan(const std::string& key, const std::string& job_uid, std::uint32_t have,

@@ -27,6 +27,9 @@ namespace weir::control_server {
 constexpr std::size_t kMaxPollsPerJob = 4;
 // How long a deleted job is answered with 410, so that its coordinator ends.
 constexpr std::chrono::minutes kTombstone{10};
+// Workers repeat a claim each second; the listener hears of it that often.
+constexpr std::chrono::seconds kClaimRepeat{5};
+constexpr std::chrono::minutes kClaimKept{1};
 
 struct ReceivedRegister {
   protocol::Register body;
@@ -34,6 +37,12 @@ struct ReceivedRegister {
 };
 struct ReceivedReport {
   protocol::Report body;
+  SystemTime received{};
+};
+// The newest claim of a pod (protocol::Join::lost_term).
+struct ReceivedClaim {
+  std::string pod_uid;
+  std::int64_t term = 0;
   SystemTime received{};
 };
 
@@ -51,8 +60,11 @@ class Hub {
   // Nothing if the job is unknown here or has another uid.
   std::optional<ReceivedRegister> members(const std::string& key, const std::string& job_uid) const;
   std::optional<ReceivedReport> report(const std::string& key, const std::string& job_uid) const;
-  // listener: called with the key after each accepted register, and after reports that change more
-  // than counters (the first report, a switch, readiness, the end). It must not block.
+  // One of each pod, sorted by uid. Empty if the job is unknown here or has another uid.
+  std::vector<ReceivedClaim> claims(const std::string& key, const std::string& job_uid) const;
+  // listener: called with the key after each accepted register, after reports that change more than
+  // counters (the first report, a switch, readiness, the end), and after claims, of each pod and
+  // term once in kClaimRepeat at most. It must not block.
   void on_change(std::function<void(const std::string& key)> listener);
   std::size_t open_polls() const;
 
@@ -60,6 +72,8 @@ class Hub {
   int take_register(const std::string& key, protocol::Register body);  // 202
   // 202; 409: the sequence number is older than one seen; 428: members are unknown here.
   int take_report(const std::string& key, protocol::Report body);
+  void take_claim(const std::string& key, const std::string& job_uid, const std::string& pod_uid,
+                  std::int64_t term);
   // Answers 200 as soon as a plan with a revision above `have` is known, 304 after `wait`, or 410
   // if the job is deleted.
   void wait_plan(const std::string& key, const std::string& job_uid, std::uint32_t have,
@@ -77,14 +91,20 @@ class Hub {
     SteadyTime until{};
     http::Responder respond;
   };
+  struct Claim {
+    std::int64_t term = 0;
+    SystemTime received{};
+    SteadyTime told{};  // when the listener heard of it
+  };
   struct Job {
     std::string uid;
     std::uint32_t revision = 0;  // 0 = no plan yet
     std::string plan_json;
     std::optional<ReceivedRegister> members;
     std::optional<ReceivedReport> report;
-    std::int64_t sequence = -1;  // highest after the last register
-    std::vector<Poll> polls;     // oldest first
+    std::int64_t sequence = -1;           // highest after the last register
+    std::vector<Poll> polls;              // oldest first
+    std::map<std::string, Claim> claims;  // by pod uid
   };
   using Answers = std::vector<std::pair<http::Responder, http::Response>>;
 

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "operator/api/names.h"
+#include "operator/control/coordinator.h"
 #include "operator/control/impossible.h"
 #include "operator/control/job_key.h"
 #include "operator/control/trace_maps.h"
@@ -16,9 +17,9 @@ namespace weir::control_server {
 namespace {
 
 constexpr Call kCalls[] = {Call::kJoin, Call::kRegister, Call::kPlan, Call::kReport, Call::kTrace};
-constexpr const char* kCoordinatorIndex = "0";
+constexpr auto kTermHeader = "Weir-Term";
 
-http::Response later(int status, const std::string& why) {
+http::Response retry_later(int status, const std::string& why) {
   http::Response response = http::plain_text(status, why);
   response.headers.emplace_back("Retry-After", "1");
   return response;
@@ -49,6 +50,18 @@ bool is_name(std::string_view text) {  // of a Kubernetes object
 std::string label(const api::Pod& pod, const char* label_name) {
   const auto found = pod.meta.labels.find(label_name);
   return found == pod.meta.labels.end() ? "" : found->second;
+}
+
+// The caller does not coordinate. A replica's cache may be behind, so the caller compares the term
+// with its own.
+http::Response misdirected(const api::PipelineJob& job,
+                           const std::optional<protocol::CoordinatorPlace>& coordinator) {
+  const std::string term = std::to_string(term_of(job));
+  http::Response response = http::plain_text(
+      421, coordinator ? "pod " + coordinator->pod + " coordinates in term " + term
+                       : "the coordinator is being chosen; the last term is " + term);
+  response.headers.emplace_back(kTermHeader, term);
+  return response;
 }
 
 std::string bearer(const http::Request& request) {
@@ -105,6 +118,7 @@ struct Routes::Caller {
   Route route;
   std::shared_ptr<const api::PipelineJob> job;
   std::shared_ptr<const api::Pod> pod;
+  std::optional<protocol::CoordinatorPlace> coordinator;  // nothing: its pod is not there
   const std::string& uid() const { return job->meta.uid; }
   std::string index() const { return label(*pod, api::kWorkerIndex); }
 };
@@ -117,7 +131,7 @@ std::optional<http::Response> Routes::refuse_early(const http::Request& request)
   if (request.body.size() > limit_of(route->call)) {
     return http::plain_text(413, "body above " + std::to_string(limit_of(route->call)) + " bytes");
   }
-  if (!parts_.cache.synced()) return later(503, "the operator has not read the cluster yet");
+  if (!parts_.cache.synced()) return retry_later(503, "the operator has not read the cluster yet");
   return std::nullopt;
 }
 
@@ -129,7 +143,7 @@ Result<Routes::Caller, http::Response> Routes::authorize(const Route& route,
   if (!identity) {
     const Error& error = identity.error();
     if (error.code == Code::kUnauthorized) return http::plain_text(401, error.message);
-    return later(error.code == Code::kThrottled ? 429 : 503, error.message);
+    return retry_later(error.code == Code::kThrottled ? 429 : 503, error.message);
   }
 
   const auto pod = parts_.cache.pod_by_uid(identity->pod_uid);
@@ -139,7 +153,8 @@ Result<Routes::Caller, http::Response> Routes::authorize(const Route& route,
                             "pod " + identity->pod_name + " is not part of job " + route.key());
   }
   const std::string pod_job = label(*pod, api::kJobUid);
-  const auto job = parts_.cache.view(route.key()).job;
+  const cache::JobView view = parts_.cache.view(route.key());
+  const auto& job = view.job;
   if (!job) {
     return parts_.hub.gone(route.key(), pod_job) ? http::plain_text(410, "the job is deleted")
                                                  : http::plain_text(404, "no such job (yet)");
@@ -147,10 +162,9 @@ Result<Routes::Caller, http::Response> Routes::authorize(const Route& route,
   if (job->meta.uid != pod_job)
     return http::plain_text(409, "this name belongs to another job now");
   if (job->meta.deleting) return http::plain_text(410, "the job is being deleted");
-  Caller caller{route, job, pod};
-  if (route.call != Call::kJoin && caller.index() != kCoordinatorIndex) {
-    return http::plain_text(403, "only the worker of index 0 may call this");
-  }
+  Caller caller{route, job, pod, coordinator_of(view)};
+  if (route.call != Call::kJoin && !coordinates(*job, *pod))
+    return misdirected(*job, caller.coordinator);
   return caller;
 }
 
@@ -165,7 +179,7 @@ void Routes::handle(const http::IncomingRequest& incoming, http::Responder respo
   if (for_leader && !parts_.leading()) return respond(to_leader(request.path));
   switch (route->call) {
     case Call::kJoin:
-      return respond(join(*caller, request.body));
+      return respond(join(*caller, request));
     case Call::kRegister:
       return respond(take_register(*caller, request.body));
     case Call::kReport:
@@ -177,8 +191,8 @@ void Routes::handle(const http::IncomingRequest& incoming, http::Responder respo
   }
 }
 
-http::Response Routes::join(const Caller& caller, const std::string& text) const {
-  const auto body = protocol::decode_join(text);
+http::Response Routes::join(const Caller& caller, const http::Request& request) const {
+  const auto body = protocol::decode_join(request.body);
   if (!body) return http::plain_text(400, body.error().message);
   if (body->job_uid != caller.uid())
     return http::plain_text(409, "jobUid: another job has this name");
@@ -192,8 +206,14 @@ http::Response Routes::join(const Caller& caller, const std::string& text) const
                                      std::to_string(body->protocol_max) +
                                      " has no version that this operator knows");
   }
-  const std::string answer =
-      protocol::encode(protocol::JoinAnswer{key_of_job(parts_.seed, caller.uid())});
+  if (body->lost_term) {
+    if (!parts_.leading()) return to_leader(request.path);
+    parts_.hub.take_claim(caller.route.key(), caller.uid(), body->pod_uid, *body->lost_term);
+  }
+  if (!caller.coordinator && caller.job->status.coordinator)
+    return retry_later(503, "the coordinator is being chosen");
+  const std::string answer = protocol::encode(
+      protocol::JoinAnswer{key_of_job(parts_.seed, caller.uid()), caller.coordinator});
   return {200, {{"Content-Type", "application/json"}}, answer};
 }
 
@@ -251,7 +271,7 @@ http::Response Routes::to_leader(const std::string& path) const {
   const std::string identity = parts_.leader();
   const auto first = identity.find('_');
   const auto last = identity.rfind('_');
-  if (first == identity.npos || last <= first + 1) return later(503, "no leader is known");
+  if (first == identity.npos || last <= first + 1) return retry_later(503, "no leader is known");
   std::string ip = identity.substr(first + 1, last - first - 1);
   if (ip.find(':') != ip.npos) ip = "[" + ip + "]";
   http::Response response = http::plain_text(307, "not the leader");

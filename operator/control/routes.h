@@ -62,7 +62,7 @@ class Routes {
  private:
   struct Caller;  // the job and pod that sent a request
   Result<Caller, http::Response> authorize(const Route& route, const http::Request& request) const;
-  http::Response join(const Caller& caller, const std::string& body) const;
+  http::Response join(const Caller& caller, const http::Request& request) const;
   http::Response take_register(const Caller& caller, const std::string& body) const;
   http::Response take_report(const Caller& caller, const std::string& body) const;
   http::Response take_trace(const Caller& caller, const http::Request& request) const;

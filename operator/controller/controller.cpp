@@ -243,6 +243,7 @@ reconcile::Snapshot Controller::snapshot_of(const std::string& key, const cache:
   ControlView control = options_.control(key, job.meta.uid);
   out.members = std::move(control.members);
   out.report = std::move(control.report);
+  out.claims = std::move(control.claims);
   out.nodes = parts_.cache.nodes();
   out.adaptation = memory.adaptation;
   out.adaptation.memory.calibration = calibration();

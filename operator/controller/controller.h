@@ -28,6 +28,7 @@ namespace weir::controller {
 struct ControlView {
   std::optional<reconcile::MembersView> members;
   std::optional<reconcile::ReportView> report;
+  std::vector<reconcile::ClaimView> claims;
 };
 
 struct ControllerOptions {

@@ -53,6 +53,16 @@ class FakeCache final : public cache::Cache {
     job->meta.deleting = api::Time{};
     jobs_["team-a/" + name].job = job;
   }
+  void name_coordinator(const std::string& name, const api::CoordinatorStatus& coordinator) {
+    const std::lock_guard lock(mutex_);
+    auto job = std::make_shared<api::PipelineJob>(*jobs_["team-a/" + name].job);
+    job->status.coordinator = coordinator;
+    jobs_["team-a/" + name].job = job;
+  }
+  void remove_pod(const std::string& uid) {
+    const std::lock_guard lock(mutex_);
+    pods_.erase(uid);
+  }
   void add_pod(std::shared_ptr<api::Pod> pod) {
     const std::lock_guard lock(mutex_);
     pods_[pod->meta.uid] = std::move(pod);
@@ -74,7 +84,12 @@ class FakeCache final : public cache::Cache {
   cache::JobView view(const std::string& key) const override {
     const std::lock_guard lock(mutex_);
     const auto found = jobs_.find(key);
-    return found == jobs_.end() ? cache::JobView{} : found->second;
+    if (found == jobs_.end()) return {};
+    cache::JobView view = found->second;
+    for (const auto& [uid, pod] : pods_) {
+      if (pod->meta.labels["weir.dev/job-name"] == view.job->meta.name) view.pods.push_back(pod);
+    }
+    return view;
   }
   std::vector<std::string> job_keys() const override { return {"team-a/gpt"}; }
   std::size_t job_count() const override { return 1; }

@@ -215,5 +215,52 @@ TEST_F(HubTest, TakesTheNewestPlanOfTheRightOwnerFromTheCache) {
   EXPECT_EQ((*poll(0))->body, "{10}");
 }
 
+TEST_F(HubTest, KeepsTheNewestClaimOfEachPodForAMinute) {
+  EXPECT_TRUE(hub_.claims(kKey, "u").empty());
+  hub_.take_claim(kKey, "u", "p1", 1);
+  clock_.advance(30s);
+  hub_.take_claim(kKey, "u", "p2", 1);
+  hub_.take_claim(kKey, "u", "p2", 2);
+
+  auto claims = hub_.claims(kKey, "u");
+  ASSERT_EQ(claims.size(), 2U);
+  EXPECT_EQ(claims[0].pod_uid, "p1");
+  EXPECT_EQ(claims[0].term, 1);
+  EXPECT_EQ(claims[1].pod_uid, "p2");
+  EXPECT_EQ(claims[1].term, 2);
+  EXPECT_EQ(claims[1].received - claims[0].received, 30s);
+
+  clock_.advance(31s);
+  hub_.take_claim(kKey, "u", "p2", 2);
+  claims = hub_.claims(kKey, "u");
+  ASSERT_EQ(claims.size(), 1U) << "that of p1 is old";
+  EXPECT_EQ(claims[0].received, clock_.system_now());
+}
+
+TEST_F(HubTest, ForgetsClaimsWithTheirJob) {
+  hub_.take_claim(kKey, "u", "p1", 1);
+  EXPECT_TRUE(hub_.claims(kKey, "another").empty());
+  hub_.take_claim(kKey, "next", "p2", 1);
+  EXPECT_TRUE(hub_.claims(kKey, "u").empty()) << "another job has the name";
+  EXPECT_EQ(hub_.claims(kKey, "next").size(), 1U);
+  hub_.forget(kKey);
+  EXPECT_TRUE(hub_.claims(kKey, "next").empty());
+}
+
+// Workers repeat a claim each second, and a pass for each of them would be too much.
+TEST_F(HubTest, TellsOfAClaimOnceInFiveSeconds) {
+  int told = 0;
+  hub_.on_change([&told](const std::string&) { ++told; });
+  for (int second = 0; second < 11; ++second) {
+    hub_.take_claim(kKey, "u", "p1", 1);
+    clock_.advance(1s);
+  }
+  EXPECT_EQ(told, 3) << "at 0, 5 and 10 s";
+  hub_.take_claim(kKey, "u", "p2", 1);
+  EXPECT_EQ(told, 4) << "another pod";
+  hub_.take_claim(kKey, "u", "p2", 2);
+  EXPECT_EQ(told, 5) << "another term";
+}
+
 }  // namespace hub_test
 }  // namespace weir::control_server

@@ -48,11 +48,24 @@ class RoutesTest : public testing::Test {
   http::Response post(const std::string& what, const std::string& body, int pod = 0) {
     return call(Method::kPost, kBase + what, token_of(*pods_[pod]), body);
   }
-  std::string join_body(int pod = 0) const {
+  std::string join_body(int pod = 0, std::optional<std::int64_t> lost_term = {}) const {
     return protocol::encode(protocol::Join{.job_uid = "u",
                                            .pod = pods_[pod]->meta.name,
                                            .pod_uid = pods_[pod]->meta.uid,
-                                           .worker_index = pod});
+                                           .worker_index = pod,
+                                           .lost_term = lost_term});
+  }
+  // As worker 1 is told.
+  std::optional<protocol::CoordinatorPlace> coordinator() {
+    const auto answer = post("join", join_body(1), 1);
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    return protocol::decode_join_answer(answer.body)->coordinator;
+  }
+  void second_coordinates(std::int64_t term = 2) {
+    cache_.name_coordinator("gpt", {.pod = pods_[1]->meta.name,
+                                    .pod_uid = pods_[1]->meta.uid,
+                                    .lost_pod_uid = pods_[0]->meta.uid,
+                                    .term = term});
   }
   static std::string register_body(const std::string& uid = "u") {
     return protocol::encode(protocol::Register{.job_uid = uid, .model = {"gpt", 4, ""}});
@@ -189,9 +202,95 @@ TEST_F(RoutesTest, ThePathOfAnotherNamespaceIs403) {
 }
 
 TEST_F(RoutesTest, OnlyTheCoordinatorMayDoMoreThanJoin) {
-  EXPECT_EQ(post("register", register_body(), 1).status, 403);
-  EXPECT_EQ(post("report", report_body(1), 1).status, 403);
-  EXPECT_EQ(call(Method::kGet, kBase + "plan", token_of(*pods_[1])).status, 403);
+  const auto answer = post("register", register_body(), 1);
+  EXPECT_EQ(answer.status, 421);
+  EXPECT_EQ(answer.body, "pod gpt-a-0 coordinates in term 1\n");
+  EXPECT_EQ(http::header_value(answer.headers, "Weir-Term"), "1");
+  EXPECT_EQ(post("report", report_body(1), 1).status, 421);
+  EXPECT_EQ(call(Method::kGet, kBase + "plan", token_of(*pods_[1])).status, 421);
+}
+
+TEST_F(RoutesTest, TheNamedCoordinatorMayDoMoreThanJoinAndTheFormerMayNot) {
+  second_coordinates(3);
+
+  EXPECT_EQ(post("register", register_body(), 1).status, 202);
+  EXPECT_EQ(post("report", report_body(1), 1).status, 202);
+  for (const bool leading : {true, false}) {
+    leading_ = leading;
+    const auto answer = post("report", report_body(2), 0);
+    EXPECT_EQ(answer.status, 421);
+    EXPECT_EQ(answer.body, "pod gpt-a-1 coordinates in term 3\n");
+    EXPECT_EQ(http::header_value(answer.headers, "Weir-Term"), "3");
+    EXPECT_EQ(call(Method::kGet, kBase + "plan", token_of(*pods_[0])).status, 421);
+  }
+}
+
+TEST_F(RoutesTest, JoinNamesTheNewestPodOfIndexZeroUntilAnotherIsNamed) {
+  EXPECT_EQ(coordinator()->pod_uid, "u-pod-0");
+  EXPECT_EQ(coordinator()->address, "") << "it has no address yet";
+  const auto again = make_pod("gpt", "u", 0);
+  again->meta.name = "gpt-a-0-1";
+  again->meta.uid = "u-again";
+  again->meta.labels["weir.dev/attempt"] = "1";
+  again->ips = {"10.0.0.7", "fd00::7"};
+  cache_.add_pod(again);
+  const auto stranger = make_pod("gpt", "earlier", 0);
+  stranger->meta.labels["weir.dev/attempt"] = "9";
+  cache_.add_pod(stranger);
+
+  EXPECT_EQ(coordinator()->pod, "gpt-a-0-1");
+  EXPECT_EQ(coordinator()->pod_uid, "u-again");
+  EXPECT_EQ(coordinator()->address, "10.0.0.7:7070");
+  EXPECT_EQ(coordinator()->term, 1);
+  EXPECT_EQ(post("report", report_body(1), 0).status, 428) << "it still runs, and may report";
+
+  pods_[1]->ips = {"fd00::8"};
+  second_coordinates();
+  EXPECT_EQ(coordinator()->pod_uid, "u-pod-1");
+  EXPECT_EQ(coordinator()->address, "[fd00::8]:7070");
+  EXPECT_EQ(coordinator()->term, 2);
+}
+
+TEST_F(RoutesTest, WhoJoinsWaitsWhileTheCoordinatorIsChosen) {
+  second_coordinates();
+  cache_.remove_pod("u-pod-1");
+
+  for (const auto lost_term : {std::optional<std::int64_t>(), std::optional<std::int64_t>(2)}) {
+    const auto answer = post("join", join_body(0, lost_term));
+    EXPECT_EQ(answer.status, 503);
+    EXPECT_EQ(answer.body, "the coordinator is being chosen\n");
+    EXPECT_EQ(http::header_value(answer.headers, "Retry-After"), "1");
+  }
+  EXPECT_EQ(hub_.claims("team-a/gpt", "u").size(), 1U);
+  const auto former = post("report", report_body(1));
+  EXPECT_EQ(former.status, 421);
+  EXPECT_EQ(http::header_value(former.headers, "Weir-Term"), "2");
+}
+
+TEST_F(RoutesTest, BeforeThePodOfIndexZeroIsThereNobodyIsNamed) {
+  cache_.remove_pod("u-pod-0");
+  EXPECT_FALSE(coordinator());
+}
+
+TEST_F(RoutesTest, AClaimReachesTheHubOfTheLeaderOnly) {
+  EXPECT_EQ(post("join", join_body(1), 1).status, 200);
+  EXPECT_TRUE(hub_.claims("team-a/gpt", "u").empty()) << "no claim";
+  leading_ = false;
+  const auto redirected = post("join", join_body(1, 1), 1);
+  EXPECT_EQ(redirected.status, 307);
+  EXPECT_EQ(http::header_value(redirected.headers, "Location"),
+            "https://10.0.0.9:8443" + kBase + "join");
+  EXPECT_TRUE(hub_.claims("team-a/gpt", "u").empty());
+
+  leading_ = true;
+  const auto answer = post("join", join_body(1, 1), 1);
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(protocol::decode_join_answer(answer.body)->coordinator->pod_uid, "u-pod-0");
+  const auto claims = hub_.claims("team-a/gpt", "u");
+  ASSERT_EQ(claims.size(), 1U);
+  EXPECT_EQ(claims[0].pod_uid, "u-pod-1");
+  EXPECT_EQ(claims[0].term, 1);
+  EXPECT_EQ(post("join", join_body(1, 1), 0).status, 403) << "of another pod";
 }
 
 TEST_F(RoutesTest, AJobThatIsNotThereYetIs404AndADeletedOne410) {
@@ -268,7 +367,7 @@ TEST_F(RoutesTest, OnlyTheCoordinatorPostsPartsOfATraceAndOnlyToTheLeader) {
   EXPECT_EQ(traces_[0].parts, 2);
   EXPECT_EQ(traces_[0].octets, "octets");
 
-  EXPECT_EQ(post(path, "octets", 1).status, 403);
+  EXPECT_EQ(post(path, "octets", 1).status, 421);
   EXPECT_EQ(post(path, std::string(kMaxTraceBody + 1, 'x')).status, 413);
   for (const char* query : {"", "?id=5f3a", "?id=5f3a&part=2&parts=2", "?id=5f3a&part=0&parts=5",
                             "?id=5f3a&part=-1&parts=2", "?id=../x&part=0&parts=1"}) {

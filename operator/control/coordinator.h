@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which pod coordinates the workers of a job (worker/protocol/README.md "Terms").
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "operator/api/pipeline_job.h"
+#include "operator/cache/snapshot.h"
+#include "worker/protocol/messages.h"
+
+namespace weir::control_server {
+
+// Nothing: its pod is not in the cache.
+std::optional<protocol::CoordinatorPlace> coordinator_of(const cache::JobView& view);
+// Present term; the cache may be behind.
+std::int64_t term_of(const api::PipelineJob& job);
+// Whether the pod may speak for the job. While the job is in its first term, every pod of index 0
+// may: one that is being deleted still reports while the next one starts.
+bool coordinates(const api::PipelineJob& job, const api::Pod& pod);
+
+}  // namespace weir::control_server
