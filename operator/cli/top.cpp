@@ -79,6 +79,8 @@ Lines rank_lines(const JobView& job, const schedule::Plan* plan, api::Time now) 
     head += ", a step takes " + time_text(*seconds);
   }
   if (!job.status.recovery.spares.empty()) head += ", spares " + job.status.recovery.spares;
+  if (const auto& named = job.status.coordinator)
+    head += ", coordinator " + named->pod + " (term " + std::to_string(named->term) + ")";
   if (job.report.last_report_time) head += ", as of " + data_age(job, now) + " ago";
   Lines lines = paragraph("", head);
   if (plan == nullptr) {

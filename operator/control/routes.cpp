@@ -206,12 +206,15 @@ http::Response Routes::join(const Caller& caller, const http::Request& request) 
                                      std::to_string(body->protocol_max) +
                                      " has no version that this operator knows");
   }
-  if (body->lost_term) {
+  // A worker whose process is new has heard no coordinator, so it knows no term. If that of the
+  // present term is gone, its vote counts, too.
+  const bool gone = !caller.coordinator && caller.job->status.coordinator;
+  const auto lost_term = gone ? term_of(*caller.job) : body->lost_term;
+  if (lost_term) {
     if (!parts_.leading()) return to_leader(request.path);
-    parts_.hub.take_claim(caller.route.key(), caller.uid(), body->pod_uid, *body->lost_term);
+    parts_.hub.take_claim(caller.route.key(), caller.uid(), body->pod_uid, *lost_term);
   }
-  if (!caller.coordinator && caller.job->status.coordinator)
-    return retry_later(503, "the coordinator is being chosen");
+  if (gone) return retry_later(503, "the coordinator is being chosen");
   const std::string answer = protocol::encode(
       protocol::JoinAnswer{key_of_job(parts_.seed, caller.uid()), caller.coordinator});
   return {200, {{"Content-Type", "application/json"}}, answer};

@@ -46,9 +46,10 @@ struct Memo {
 struct Worker {
   std::string pod_uid, pod, group;
   std::string node;    // "" = none yet
-  int index = 0;       // over all groups; 0 = the coordinator
+  int index = 0;       // over all groups
   int replica = 0;     // for which the pod was made
   bool ended = false;  // its trainer has ended
+  bool coordinates = false;
 };
 
 // Pointers may be null where something is unknown. All that is pointed at outlives the pass.

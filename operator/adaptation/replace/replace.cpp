@@ -36,7 +36,7 @@ std::optional<std::string> slowest_node(const facts::Facts& facts) {
 // Whether a spare can take the place of the worker at once. None takes that of the coordinator
 // (operator/controller/reconcile/plans/substitute.cpp).
 bool spare_waits(const facts::Facts& facts, const facts::Worker& worker) {
-  if (worker.index == 0 || facts.spec.restart_scope != api::RestartScope::kWorker) return false;
+  if (worker.coordinates || facts.spec.restart_scope != api::RestartScope::kWorker) return false;
   const auto slow = facts::slow_nodes(facts.history->links);
   return std::ranges::any_of(facts.spares, [&](const facts::Worker& spare) {
     const auto node = facts.nodes.find(spare.node);

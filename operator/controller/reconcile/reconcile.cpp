@@ -241,6 +241,7 @@ void run(View& view, Draft& draft, estimator::Estimates& estimates, bool accepte
   if (handle_release(view, draft)) return show_conditions(view, draft);
   judge_network(view, draft, estimates);
   if (accepted) draft.accepted_note += codecs_without_effect(view, draft);
+  name_coordinator(view, draft);
   find_failures(view, draft);
   if (handle_failures(view, draft) || handle_deadlines(view, draft) ||
       record_restarts_in_place(view, draft)) {

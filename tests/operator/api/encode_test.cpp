@@ -502,6 +502,11 @@ TEST(EncodeStatus, SendsAllFieldsAndReadsBackEqual) {
                      .recoverable_until = Time{std::chrono::seconds(95)},
                      .lost_replicas = {1},
                      .last_container_end = Time{std::chrono::seconds(96)}};
+  status.coordinator = CoordinatorStatus{.pod = "gpt-gpu-1",
+                                         .pod_uid = "u-1",
+                                         .lost_pod_uid = "u-0",
+                                         .term = 2,
+                                         .time = Time{std::chrono::seconds(94)}};
   status.scheduling_timeouts = 2;
   status.scheduling_retry = Time{std::chrono::seconds(98)};
 

@@ -86,6 +86,7 @@ TEST(Fit, AnyStatusKeepsTheLimitsOfTheCrd) {
   status.recovery.lost_replicas.assign(5 * kMany, kHuge);
   status.recovery.container_restarts.assign(5 * kMany, {kLong, kHuge});
   status.recovery.losses.assign(5 * kMany, {kLong, kHuge});
+  status.coordinator = CoordinatorStatus{kLong, kLong, kLong, kHuge, Time{}};
   status.scheduling_timeouts = status.restarts = kHuge;
   status.scheduling_retry = Time{};
   status.worker_groups.assign(kMany, {kLong, kLong, kHuge, kHuge, -1, 0});

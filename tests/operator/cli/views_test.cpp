@@ -109,6 +109,14 @@ TEST(Views, RanksShowWhetherASpareIsThere) {
               HasSubstr("a step takes 1509 ms, spares 1/2, as of 8 s ago\n"));
 }
 
+TEST(Views, RanksShowWhoCoordinatesOnceAnotherOneWasLost) {
+  json job = running_job();
+  job["status"]["coordinator"] = {{"pod", "gpt-l4-1"}, {"term", 2}};
+  const schedule::Plan plan = plan_of(2, 2);
+  EXPECT_THAT(text_of(rank_lines(view_of(job), &plan, kNow)),
+              HasSubstr("takes 1509 ms, coordinator gpt-l4-1 (term 2), as of 8 s ago\n"));
+}
+
 TEST(Views, RanksShowWhatTheyDoOfAStep) {
   json job = running_job();
   job["status"]["performance"] = json::parse(R"json({"stepMilliseconds": "1511.0", "ranks": [

@@ -255,13 +255,19 @@ TEST_F(RoutesTest, WhoJoinsWaitsWhileTheCoordinatorIsChosen) {
   second_coordinates();
   cache_.remove_pod("u-pod-1");
 
-  for (const auto lost_term : {std::optional<std::int64_t>(), std::optional<std::int64_t>(2)}) {
+  for (const auto lost_term : {std::optional<std::int64_t>(), std::optional<std::int64_t>(1)}) {
     const auto answer = post("join", join_body(0, lost_term));
     EXPECT_EQ(answer.status, 503);
     EXPECT_EQ(answer.body, "the coordinator is being chosen\n");
     EXPECT_EQ(http::header_value(answer.headers, "Retry-After"), "1");
+    const auto claims = hub_.claims("team-a/gpt", "u");
+    ASSERT_EQ(claims.size(), 1U) << "a new process knows no term, but votes";
+    EXPECT_EQ(claims[0].term, 2);
+    hub_.forget("team-a/gpt");
   }
-  EXPECT_EQ(hub_.claims("team-a/gpt", "u").size(), 1U);
+  leading_ = false;
+  EXPECT_EQ(post("join", join_body(0)).status, 307);
+  leading_ = true;
   const auto former = post("report", report_body(1));
   EXPECT_EQ(former.status, 421);
   EXPECT_EQ(http::header_value(former.headers, "Weir-Term"), "2");

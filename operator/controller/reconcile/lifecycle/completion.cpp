@@ -52,7 +52,8 @@ bool left_alone(const Draft& draft) {
 }  // namespace
 
 std::optional<std::string> finished(const View& view, const Draft& draft) {
-  const auto& coordinator = view.slots.front().pod;
+  const Slot* its_slot = coordinator_slot(view, draft);
+  const auto coordinator = its_slot == nullptr ? nullptr : its_slot->pod;
   const auto& report = view.snapshot.report;
   if (coordinator && worker_done(*coordinator)) {
     return report ? "all " + std::to_string(report->body.total_steps) + " steps are done"

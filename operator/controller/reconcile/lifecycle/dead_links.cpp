@@ -19,7 +19,8 @@ const std::vector<protocol::DeadLink>* fresh_links(const View& view) {
 }
 
 // The worker in most of the links; of equal ones not the coordinator, and the last.
-const Slot* most_cut_off(const View& view, const std::vector<protocol::DeadLink>& links) {
+const Slot* most_cut_off(const View& view, const Draft& draft,
+                         const std::vector<protocol::DeadLink>& links) {
   std::map<std::string, int> count;  // by pod
   for (const protocol::DeadLink& link : links) {
     ++count[link.from];
@@ -27,7 +28,8 @@ const Slot* most_cut_off(const View& view, const std::vector<protocol::DeadLink>
   }
   const Slot* most = nullptr;
   const auto key = [&](const Slot& slot) {
-    return std::tuple(count[slot.pod->meta.name], slot.worker_index != 0, slot.worker_index);
+    return std::tuple(count[slot.pod->meta.name], !coordinates(draft.status, slot),
+                      slot.worker_index);
   };
   for (const Slot& slot : view.slots) {
     if (!slot.pod || !count.contains(slot.pod->meta.name)) continue;
@@ -58,7 +60,7 @@ std::optional<std::string> dead_link_text(const View& view) {
 std::optional<Failure> cut_off(const View& view, const Draft& draft, const api::Pod& pod) {
   const auto* const links = fresh_links(view);
   if (links == nullptr) return std::nullopt;
-  const Slot* const most = most_cut_off(view, *links);
+  const Slot* const most = most_cut_off(view, draft, *links);
   if (most == nullptr || most->pod->meta.uid != pod.meta.uid) return std::nullopt;
   const auto link = std::ranges::find_if(*links, [&](const protocol::DeadLink& one) {
     return one.from == pod.meta.name || one.to == pod.meta.name;

@@ -135,9 +135,21 @@ bool was_in_plan(const View& view, const Slot& slot) {
          std::ranges::any_of(view.plan->idle, same);
 }
 
+// Since when a former coordinator has been silent: nobody has heard it after another one was named.
+// Nothing: it is none, or it has joined that one since.
+std::optional<Time> silent_since_move(const View& view, const Draft& draft, const api::Pod& pod) {
+  const auto& named = draft.status.coordinator;
+  if (!named || named->lost_pod_uid != pod.meta.uid || met_since_move(view, *named, pod))
+    return std::nullopt;
+  return named->time;
+}
+
 // For how long the coordinator has not heard the worker; 0 = it hears it, or has not reported
 // lately.
 std::chrono::duration<double> silence(const View& view, const Draft& draft, const api::Pod& pod) {
+  constexpr std::chrono::duration<double> kLeast{1};
+  if (const auto since = silent_since_move(view, draft, pod))
+    return std::max<std::chrono::duration<double>>(view.now() - *since, kLeast);
   if (silent(view, draft)) return {};
   const auto* member = reported_member(view, pod);
   return std::chrono::duration<double>(
@@ -146,12 +158,12 @@ std::chrono::duration<double> silence(const View& view, const Draft& draft, cons
 
 // Whether a worker without a stage waits that can take the place of this one at once.
 bool has_substitute(const View& view, const Draft& draft, const Slot& lost) {
-  if (lost.worker_index == 0 || view.spec().restart_scope != api::RestartScope::kWorker ||
+  if (coordinates(draft.status, lost) || view.spec().restart_scope != api::RestartScope::kWorker ||
       !in_plan(view, *lost.pod)) {
     return false;
   }
   return std::ranges::any_of(view.slots, [&](const Slot& slot) {
-    return slot.group == lost.group && slot.worker_index != 0 && registered(view, slot) &&
+    return slot.group == lost.group && !coordinates(draft.status, slot) && registered(view, slot) &&
            !slot.pod->meta.deleting && slot.pod->ready && !in_plan(view, *slot.pod) &&
            silence(view, draft, *slot.pod).count() == 0;
   });
@@ -169,9 +181,14 @@ std::optional<Failure> silent_with_substitute(const View& view, const Draft& dra
                                               const Slot& slot) {
   const auto unheard = silence(view, draft, *slot.pod);
   if (unheard.count() == 0 || !has_substitute(view, draft, slot)) return std::nullopt;
-  const Time told = view.snapshot.report->received;
   Failure failure;
   failure.cause = Cause::kWorkerSilent;
+  if (const auto since = silent_since_move(view, draft, *slot.pod)) {
+    failure.unheard_until = failure.time = since;
+    failure.text = "it coordinated and is no longer heard, and another worker can take its place";
+    return failure;
+  }
+  const Time told = view.snapshot.report->received;
   failure.unheard_until = told;
   failure.time = told - std::chrono::duration_cast<std::chrono::seconds>(unheard);
   failure.text = "the coordinator has heard nothing for " +

@@ -16,6 +16,8 @@ namespace weir::reconcile {
 // what it has recorded is acted on in the next pass.
 void find_sizes(View& view, Draft& draft, bool accepted);
 void find_slots(View& view);  // spares come last
+// Another worker coordinates if the present coordinator is lost (coordinator.cpp).
+void name_coordinator(const View& view, Draft& draft);
 // Asks for a list of the pods where silence alone says that a worker has failed.
 void find_failures(View& view, Draft& draft);
 // The coordinator has finished, or the active deadline is over.
@@ -65,6 +67,13 @@ bool replaced_by_restart(const Draft& draft, const api::Pod& pod);
 std::optional<std::string> finished(const View& view, const Draft& draft);
 // Why it cannot be known whether the job is done; then it is not trained again.
 std::optional<std::string> end_unknown(const View& view, const Draft& draft);
+
+// Coordinator (coordinator.cpp). Whether the worker of this slot is the one that coordinates.
+bool coordinates(const api::JobStatus& status, const Slot& slot);
+const Slot* coordinator_slot(const View& view, const Draft& draft);  // null: its pod is gone
+// Whether the pod has joined the coordinator that was named then.
+bool met_since_move(const View& view, const api::CoordinatorStatus& coordinator,
+                    const api::Pod& pod);
 
 // Dead links (dead_links.cpp). What the newest report tells of them; nothing: none is dead.
 std::optional<std::string> dead_link_text(const View& view);

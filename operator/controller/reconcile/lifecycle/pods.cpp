@@ -257,7 +257,6 @@ void find_slots(View& view) {
     }
   }
   for (Slot& spare : spare_slots(view)) view.slots.push_back(std::move(spare));
-  assign_roles(view);
   for (Slot& slot : view.slots) {
     const auto pods = found.find(first_pod_name(view, slot));
     if (pods != found.end()) {
@@ -266,6 +265,7 @@ void find_slots(View& view) {
     }
     skip_taken_names(view, taken, slot);
   }
+  assign_roles(view);
 }
 
 void create_pods(const View& view, Draft& draft) {

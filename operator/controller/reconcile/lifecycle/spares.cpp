@@ -44,7 +44,7 @@ Names pods_with_stages(const View& view) {
 // The spare is a worker of the replica whose place it has, and the one that it replaces the spare.
 void change_roles(View& view, Slot& spare, const Names& pods) {
   for (Slot& slot : view.slots) {
-    if (slot.group != spare.group || slot.spare || slot.worker_index == 0 ||
+    if (slot.group != spare.group || slot.spare || coordinates(view.job().status, slot) ||
         slot.replica >= view.needed_replicas || has_one_of(view, slot, pods)) {
       continue;
     }

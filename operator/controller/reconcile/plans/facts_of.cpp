@@ -37,7 +37,8 @@ facts::Facts facts_of(const View& view, const Draft& draft) {
                     .node = slot.pod->node,
                     .index = slot.worker_index,
                     .replica = slot.replica,
-                    .ended = worker_ended(*slot.pod)});
+                    .ended = worker_ended(*slot.pod),
+                    .coordinates = coordinates(draft.status, slot)});
   }
   facts.fastest_link = facts::fastest_link(view.estimates);
   facts.planned_replicas = view.planned_replicas;

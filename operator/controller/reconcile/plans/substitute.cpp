@@ -55,7 +55,7 @@ std::optional<schedule::Plan> with_substitutes(const View& view, const Draft& dr
     const auto member = std::ranges::find(members, slot.pod->meta.uid, &protocol::Member::pod_uid);
     if (member == members.end()) continue;
     work.insert(member->pod_uid);
-    coordinator = coordinator || slot.worker_index == 0;
+    coordinator = coordinator || coordinates(draft.status, slot);
     if (ranked.contains(member->pod_uid)) continue;
     // A worker on a slow node may be idle for that reason; a spare is there for any other.
     const bool on_slow = slow.contains(member->node);

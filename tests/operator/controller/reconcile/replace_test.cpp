@@ -103,6 +103,21 @@ TEST(Replace, TakesNoSpareOfTheSameNodeNorForTheCoordinator) {
   }
 }
 
+TEST(Replace, TakesASpareForTheFirstWorkerOnceAnotherOneCoordinates) {
+  Job job = with_replace(false, 1);
+  const std::string victim = job.node_of_stage(0);
+  const auto& ranks = job.world.plan()->ranks;
+  const auto other = std::ranges::find_if(ranks, [](const auto& rank) { return rank.stage == 1; });
+  job.world.job.status.coordinator =
+      api::CoordinatorStatus{.pod = other->pod, .pod_uid = other->pod_uid, .term = 2};
+  job.world.report->body.snapshots = "each 4 steps, with copies on neighbors";
+  job.shape(victim);
+  for (int i = 0; i < 120 && job.world.event_count("WorkerReplaced") == 0; ++i) job.train(1);
+  ASSERT_EQ(job.world.event_count("WorkerReplaced"), 1);
+  job.world.settle();
+  EXPECT_THAT(job.world.last_note("SpareUsed"), HasSubstr("takes stage 0 of "));
+}
+
 TEST(Replace, WaitsWhileARegroupGainsEnough) {
   Job job = with_replace(true);
   job.world.job.spec.adaptation.regroup.enabled = true;

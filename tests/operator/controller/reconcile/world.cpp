@@ -87,6 +87,7 @@ Snapshot World::snapshot() const {
   s.control_url = control_url;
   s.members = members;
   s.report = report;
+  s.claims = claims;
   s.adaptation = adaptation;
   s.template_check = template_check;
   s.gang = gang;

@@ -34,6 +34,7 @@ class World {
   std::vector<schedule::Plan> plans;
   std::optional<MembersView> members;
   std::optional<ReportView> report;
+  std::vector<ClaimView> claims;
   estimator::Estimates estimates;
   AdaptationState adaptation;
   std::optional<TemplateCheck> template_check;
