@@ -15,7 +15,7 @@ std::string label_text(const api::Pod& pod, const char* name) {
   return found == pod.meta.labels.end() ? "" : found->second;
 }
 
-// Of the newest attempt; null: it is not there.
+// The pod of its newest attempt; null: it is not there.
 const api::Pod* first_worker(const cache::JobView& view) {
   const api::Pod* newest = nullptr;
   int highest = -1;
