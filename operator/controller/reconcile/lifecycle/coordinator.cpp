@@ -21,8 +21,7 @@ constexpr seconds kUnheard{6};  // reports come every 5 s
 struct Present {
   std::string pod, pod_uid;  // uid "": slot 0 has no pod
   std::int64_t term = protocol::kFirstTerm;
-  const char* lost =
-      nullptr;  // why it cannot coordinate any more; null: it may, for all that pods show
+  const char* lost = nullptr;  // why it cannot go on; null: its pod may still run
 };
 
 Present present_one(const View& view, const Draft& draft) {

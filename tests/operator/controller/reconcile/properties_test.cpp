@@ -132,6 +132,45 @@ TEST(Properties, RefusalsOfTheApiServerHideAndHoldNothing) {
   });
 }
 
+// Any workers claim at any time that they do not hear the coordinator. The passes reach a fixed
+// point, terms never fall, and afterwards the job trains.
+TEST(Properties, ClaimsAgainstTheCoordinatorHoldNothing) {
+  int moves = 0;
+  for_each_seed(kRefusedHistories, [&moves](std::uint64_t seed) {
+    Model model(seed);
+    World& world = model.world;
+    Random random(mix_seed(seed, "claims"));
+    const auto term = [&world] {
+      const auto& named = world.job.status.coordinator;
+      return named ? named->term : protocol::kFirstTerm;
+    };
+    for (const auto& event : random_history(seed, kLength, false)) {
+      model.happen(event);
+      const std::int64_t before = term();
+      world.claims.clear();
+      if (random.below(2) == 0) {
+        world.now += 7s;
+        for (const auto& pod : world.pods) {
+          if (random.below(4) > 0) world.claims.push_back({pod.meta.uid, before, world.now});
+        }
+      }
+      ASSERT_TRUE(model.settle(10)) << "no fixed point within 10 passes after " << text(event);
+      if (std::getenv("WEIR_SEED") != nullptr)
+        std::cout << text(event) << ": term " << term() << ", " << model.text() << "\n";
+      EXPECT_GE(term(), before);
+    }
+    moves += world.event_count("CoordinatorMoved");
+    world.claims.clear();
+    model.recover();
+    if (world.condition("Failed").status == "True" || world.condition("Complete").status == "True")
+      return;
+    EXPECT_EQ(world.condition("Ready").reason, "Running");
+    EXPECT_EQ(live_pods(world), wanted_pods(world));
+  });
+  if (std::getenv("WEIR_SEED") != nullptr) return;
+  EXPECT_GT(moves, 100) << "of so many histories";
+}
+
 // Invariant 2: a crash of the operator after any action, and a new leader that remembers nothing,
 // end at the same place, with no restart counted more. Deadlines are far away: their clocks may
 // start anew.
