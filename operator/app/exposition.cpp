@@ -154,6 +154,10 @@ std::vector<Family> job_families(const std::vector<JobFacts>& jobs, SystemTime n
               "Complete steps that were done again after lost workers.",
               Type::kCounter,
               {}};
+  Family term{"weir_job_coordinator_term",
+              "Number of the worker that coordinates; the first one has 1.",
+              Type::kGauge,
+              {}};
   Family lines{
       "weir_job_step_line_seconds", "Where a step goes; the lines add up to it.", Type::kGauge, {}};
   Family cause{"weir_job_cause_seconds",
@@ -179,6 +183,8 @@ std::vector<Family> job_families(const std::vector<JobFacts>& jobs, SystemTime n
       add(restarts, with(labels_of(job), "reason", reason), count);
     }
     add(lost, labels_of(job), static_cast<double>(job.status.recovery.lost_steps));
+    const auto& named = job.status.coordinator;
+    add(term, labels_of(job), static_cast<double>(named ? named->term : protocol::kFirstTerm));
     if (plan.revision > 0) {
       add(revision, labels_of(job), static_cast<double>(plan.revision));
       add(applied, labels_of(job), static_cast<double>(plan.applied_revision));
@@ -199,8 +205,8 @@ std::vector<Family> job_families(const std::vector<JobFacts>& jobs, SystemTime n
     }
     add_links(ratio, facts);
   }
-  return {condition, why,  target, revision, applied, k,        compressed, step,  bound,
-          trigger,   gain, share,  age,      ratio,   restarts, lost,       lines, cause};
+  return {condition, why,   target, revision, applied,  k,    compressed, step,  bound, trigger,
+          gain,      share, age,    ratio,    restarts, lost, term,       lines, cause};
 }
 
 void PlanChanges::count(const api::PipelineJob& job, const std::string& event_reason) {

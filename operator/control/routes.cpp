@@ -17,7 +17,6 @@ namespace weir::control_server {
 namespace {
 
 constexpr Call kCalls[] = {Call::kJoin, Call::kRegister, Call::kPlan, Call::kReport, Call::kTrace};
-constexpr auto kTermHeader = "Weir-Term";
 
 http::Response retry_later(int status, const std::string& why) {
   http::Response response = http::plain_text(status, why);
@@ -60,7 +59,7 @@ http::Response misdirected(const api::PipelineJob& job,
   http::Response response = http::plain_text(
       421, coordinator ? "pod " + coordinator->pod + " coordinates in term " + term
                        : "the coordinator is being chosen; the last term is " + term);
-  response.headers.emplace_back(kTermHeader, term);
+  response.headers.emplace_back(protocol::kTermHeader, term);
   return response;
 }
 

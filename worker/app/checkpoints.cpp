@@ -238,6 +238,7 @@ std::optional<Failure> find_checkpoints(State& state) {
     log_warn(kRoom, "damaged", {{"folder", folder}, {"reason", one}});
   }
   if (std::optional<Failure> failure = refusal_of(found->whole, state)) return failure;
+  state.found_checkpoints.clear();
   for (const checkpoint::Manifest& manifest : found->whole) {
     state.found_checkpoints.push_back({.step = manifest.step,
                                        .samples = manifest.samples,

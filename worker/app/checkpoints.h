@@ -69,7 +69,7 @@ class Checkpoints {
   checkpoint::Writer writer_;
 };
 
-// Runs on worker 0 before it coordinates: makes the folder, takes its lock, finds checkpoints and
+// Runs before this worker coordinates: makes the folder, takes its lock, finds checkpoints and
 // removes leftovers of killed saves. Fails with exit code 2 if the folder cannot be used or belongs
 // to another job, model or run (agreement.h), and with 83 if it has checkpoints but no complete
 // one.

@@ -24,6 +24,7 @@ JobFacts facts() {
   job->status.plan.bound_percent_measured = 5;
   job->status.plan.trigger = "Retune";
   job->status.plan.predicted_gain_percent = "26.1";
+  job->status.coordinator = api::CoordinatorStatus{.pod = "j-w-2", .term = 3};
   job->report.total_steps = 1000;
   job->report.micro_batch_shares = {10, 6};
   job->report.performance.cause = "SlowLink";
@@ -71,6 +72,7 @@ TEST(JobFamilies, ShowPlanConditionAndRestarts) {
   EXPECT_EQ(value_of(restarts, "reason", "NodeLost"), 1);
   EXPECT_EQ(value_of(restarts, "reason", "Replaced"), 0) << "its first one is an increase";
   EXPECT_EQ(find(families, "weir_job_lost_steps_total")->samples.at(0).value, 41);
+  EXPECT_EQ(find(families, "weir_job_coordinator_term")->samples.at(0).value, 3);
   const auto& condition = *find(families, "weir_job_condition");
   EXPECT_EQ(value_of(condition, "status", "True"), 1);
   EXPECT_EQ(value_of(condition, "status", "False"), 0);
