@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// State of the control API per job: members, last report, newest plan, and the long polls that wait
-// for a newer plan. It is in memory only: a new leader answers 428, so that coordinators register
-// again. Thread-safe. Answers and callbacks run on the caller's thread, with no lock held.
+// State of the control API per job: members, last report, claims, newest plan, and the long polls
+// that wait for a newer plan. It is in memory only: a new leader answers 428, so that coordinators
+// register again. Thread-safe. Answers and callbacks run on the caller's thread, with no lock held.
 #pragma once
 
 #include <chrono>
