@@ -46,7 +46,6 @@ struct Memo {
 struct Worker {
   std::string pod_uid, pod, group;
   std::string node;    // "" = none yet
-  int index = 0;       // over all groups
   int replica = 0;     // for which the pod was made
   bool ended = false;  // its trainer has ended
   bool coordinates = false;

@@ -35,7 +35,6 @@ facts::Facts facts_of(const View& view, const Draft& draft) {
                     .pod = slot.pod->meta.name,
                     .group = slot.group,
                     .node = slot.pod->node,
-                    .index = slot.worker_index,
                     .replica = slot.replica,
                     .ended = worker_ended(*slot.pod),
                     .coordinates = coordinates(draft.status, slot)});
