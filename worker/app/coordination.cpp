@@ -101,7 +101,7 @@ coordinator::CheckpointPolicy checkpoint_policy(State& state) {
               }};
 }
 
-// Curves of training, which worker 0 writes.
+// Curves of training, which the worker that coordinates writes.
 void open_training_log(State& state) {
   const Options& o = state.options;
   if (const std::string folder = o.log_folder(); !folder.empty()) {

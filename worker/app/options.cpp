@@ -212,9 +212,10 @@ void add_place(Rows& rows, Options& o) {
            "whether the ops of a micro-batch are launched as one CUDA graph: auto (if it is "
            "measured to be faster), on or off; results do not depend on it",
            "WEIR_GRAPHS");
-  rows.add("--worker-index", o.worker_index,
-           "index of this worker; worker 0 also runs the coordinator", "WEIR_WORKER_INDEX",
-           whole_in(0, 65535));
+  rows.add(
+      "--worker-index", o.worker_index,
+      "index of this worker; worker 0 also coordinates, unless the operator names another worker",
+      "WEIR_WORKER_INDEX", whole_in(0, 65535));
   rows.add("--workers", o.workers, "number of workers of the job", "WEIR_WORKERS",
            whole_in(1, 65536));
   rows.add("--coordinator", o.coordinator, "host:port of worker 0; required on all other workers",
@@ -329,7 +330,8 @@ void add_running(Rows& rows, Raw& raw) {
   rows.add_read(
       "--lost-after", o.lost_after, static_cast<int>(o.lost_after.count()),
       [](int given) { return std::chrono::seconds(given); },
-      "silence on the control port after which worker 0 counts a worker as lost, seconds; 0 = as "
+      "silence on the control port after which the coordinator counts a worker as lost, and a "
+      "worker asks who coordinates, seconds; 0 = as "
       "--dead-after",
       "WEIR_LOST_AFTER", whole_in(0, 86400));
   rows.add("--connections", o.connections,
@@ -354,7 +356,7 @@ void add_running(Rows& rows, Raw& raw) {
   rows.add("--loss-log", o.loss_log, "file to which one JSON line per step is appended");
   rows.add("--log-dir", o.log_dir,
            "folder for the curves of training: metrics.jsonl and event files of TensorBoard, "
-           "written by worker 0; unset: log in --checkpoint-dir");
+           "written by the worker that coordinates; unset: log in --checkpoint-dir");
   rows.add("--log-every", o.log_every,
            "steps between two lines of these; 0 = each step, at most ten a second",
            whole_in(0, kMostInt));

@@ -79,7 +79,7 @@ struct Options {
   std::chrono::nanoseconds rejoin_timeout{std::chrono::seconds(900)};
   std::chrono::nanoseconds progress_deadline{std::chrono::seconds(1800)};
   std::chrono::seconds dead_after{30};
-  std::chrono::seconds lost_after{0};           // of a worker, for worker 0; 0 = dead_after
+  std::chrono::seconds lost_after{0};           // of a worker or the coordinator; 0 = dead_after
   int connections = 0;                          // per link and direction; 0 = chosen by measuring
   std::string congestion_control;               // "" = the kernel's default
   std::optional<int> boundary_dscp, bulk_dscp;  // nothing: no mark

@@ -105,7 +105,7 @@ Result<LockText> decode_lock(std::string_view text) {
 }
 
 Claim claim(const LockOwner& found, const LockOwner& own, bool process_lives) {
-  // An earlier worker 0 of this job.
+  // An earlier coordinator of this job.
   if (!own.uid.empty() && found.uid == own.uid) return Claim::kTake;
   const bool here = found.host == own.host;
   if (here && (found.process == own.process || !process_lives)) return Claim::kTake;

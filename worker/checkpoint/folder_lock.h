@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One writer per checkpoint folder: a file in the folder names the owner, and a growing number in
 // it shows that the owner is alive. Works on any file system that creates files exclusively
-// (O_EXCL) and renames atomically, including NFS, and needs no common clock. Only worker 0 holds
-// the lock: it orders all saves of its job.
+// (O_EXCL) and renames atomically, including NFS, and needs no common clock. Only the
+// coordinator holds the lock: it orders all saves of its job.
 #pragma once
 
 #include <atomic>
