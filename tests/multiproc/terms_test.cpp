@@ -21,7 +21,8 @@ constexpr std::size_t kEnough = 20;  // steps, which take longer than a cover or
 
 schedule::Plan plan() {
   auto read = protocol::decode_plan(
-      PlanText{.stages = kStages, .shares = std::vector<int>(kReplicas, 4)}.json());
+      PlanText{.state = "Checkpoint", .stages = kStages, .shares = std::vector<int>(kReplicas, 4)}
+          .json());
   EXPECT_TRUE(read) << read.error().message;
   read->job_uid = "u";
   return *read;

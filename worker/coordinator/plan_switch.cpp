@@ -121,6 +121,8 @@ std::chrono::nanoseconds PlanSwitch::time_to_apply(const Members& members) const
 void PlanSwitch::try_prepare(const Members& members, SteadyTime now, Effects& effects) {
   if (now < attempt_->not_before) return;
   attempt_->plan = attempt_->wanted;
+  const bool ran = !base_ && runs_already(members);
+  if (ran) attempt_->plan.state = schedule::StateMove::kRecover;
   attempt_->covered.clear();
   auto filled = fill_plan(attempt_->wanted, job_uid_, members);
   const bool dead = filled && dead_.within(*filled, members);
@@ -145,7 +147,7 @@ void PlanSwitch::try_prepare(const Members& members, SteadyTime now, Effects& ef
     return;
   }
   attempt_->plan = *std::move(filled);
-  if (!base_ && runs_already(members)) attempt_->plan.state = schedule::StateMove::kRecover;
+  if (ran) attempt_->plan.state = schedule::StateMove::kRecover;
   if (attempt_->plan.state == schedule::StateMove::kRecover) {
     const bool lives = base_ && !broken_;
     attempt_->plan.state = lives ? schedule::StateMove::kMove : schedule::StateMove::kKeep;
