@@ -244,30 +244,31 @@ std::string coordinator_address(const State& state) {
 }
 
 std::string find_coordinator(State& state, std::stop_token stop) {
-  state.doubts = false;
   const auto answer = claim(state, state.term, std::move(stop));
   if (!answer) {
     log_debug(kComponent, "the operator does not say who coordinates",
               {{"reason", answer.error().message}});
     return "";
   }
+  state.doubts = false;
   const auto& place = answer->coordinator;
   if (!place || place->term < state.term) return "";  // a replica of the operator is behind
   const bool mine = place->pod_uid == state.options.pod_uid;
-  const bool runs = state.coordinator.runs();
-  if (place->term > state.term) {
+  const bool rises = place->term > state.term;
+  if (rises) {
     log_warn(kComponent, "another coordinator is named",
              {{"pod", place->pod}, {"term", place->term}});
     state.term = place->term;
   }
-  if (runs && !mine) stop_coordinator(state);
-  if (runs && mine && state.folder_lock) {
+  if (state.coordinator.runs() && (rises || !mine)) stop_coordinator(state);
+  if (state.coordinator.runs() && state.folder_lock) {
     const Status owned = state.folder_lock->check();
     if (!owned) end_with(state, Exit::kCheckpoint, owned.error().message);
   }
-  if (!runs && mine) {
+  if (mine && !state.coordinator.runs()) {
     if (const Outcome failure = begin(state)) {
-      end_with(state, failure->exit, failure->message);
+      // The others claim again, and another one is named.
+      log_error(kComponent, "cannot coordinate", {{"reason", failure->message}});
       return "";
     }
   }
