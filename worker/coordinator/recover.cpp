@@ -180,11 +180,21 @@ std::int64_t PlanSwitch::repeated(const Members& members) const {
   return std::max<std::int64_t>(reached - start, 0);
 }
 
+bool PlanSwitch::others_may_come(const Members& members, SteadyTime now) const {
+  if (base_ || now >= members.last_change() + kOthersCome) return false;
+  const auto missing =
+      std::ranges::count_if(attempt_->wanted.ranks, [&](const schedule::RankPlace& rank) {
+        const MemberState* const member = members.by_pod(rank.pod);
+        return member == nullptr || !member->connected();
+      });
+  return !(succeeds_ && missing == 1);  // that one is the coordinator before this one
+}
+
 std::optional<schedule::Plan> PlanSwitch::cover(const Members& members, SteadyTime now) {
   Attempt& attempt = *attempt_;
   const bool broke = base_ ? broken_ : runs_already(members);
   if (!broke || cover_refused_ || !patient() || !recovers()) return std::nullopt;
-  if (!base_ && now < members.last_change() + kOthersCome) return std::nullopt;
+  if (others_may_come(members, now)) return std::nullopt;
   bool leaves_only = false;
   std::set<int> lost = replicas_that_lack_ranks(attempt.wanted, members, leaves_only);
   const bool lacks = !lost.empty();
