@@ -187,7 +187,7 @@ bool PlanSwitch::others_may_come(const Members& members, SteadyTime now) const {
         const MemberState* const member = members.by_pod(rank.pod);
         return member == nullptr || !member->connected();
       });
-  return !(succeeds_ && missing == 1);  // that one is the coordinator before this one
+  return !(succeeds_ && missing == 1);  // as a rule the one before this one
 }
 
 std::optional<schedule::Plan> PlanSwitch::cover(const Members& members, SteadyTime now) {

@@ -277,10 +277,10 @@ TEST(Cover, ALossInTheFirstStepWithoutAReplicaDelaysNothing) {
   }
 }
 
-// A coordinator of the second term: worker 0 is lost, and the others have done five steps of the
-// plan of ThreeReplicas.
-struct SecondTerm : World {
-  SecondTerm() : World(0, 1800s, 2) { tells = false; }
+// A new coordinator, of the second term unless the test says otherwise. Its ranks have done five
+// steps of the plan of ThreeReplicas.
+struct NewCoordinator : World {
+  explicit NewCoordinator(std::int64_t term = 2) : World(0, 1800s, term) { tells = false; }
   void find(const Ranks& who, std::uint32_t revision = 1) {
     for (const int index : who) {
       protocol::Hello hello{.member = member(index), .revision = revision};
@@ -297,7 +297,7 @@ struct SecondTerm : World {
 };
 
 TEST(Cover, ANewCoordinatorGoesOnWithoutTheReplicaOfTheOneBefore) {
-  SecondTerm job;
+  NewCoordinator job;
   auto first = replicated(1, Trigger::kInitial, {2, 3, 4});
   first.state = StateMove::kCheckpoint;  // done when it began
   job.offer(first);
@@ -319,7 +319,7 @@ TEST(Cover, ANewCoordinatorGoesOnWithoutTheReplicaOfTheOneBefore) {
 }
 
 TEST(Cover, ANewCoordinatorIsSoonFoundByAllThatLive) {
-  SecondTerm job;
+  NewCoordinator job;
   job.offer(replicated(1, Trigger::kInitial, {2, 3, 4}));
   job.find({1, 2, 3, 4});
   job.pass(2900ms);
@@ -330,19 +330,21 @@ TEST(Cover, ANewCoordinatorIsSoonFoundByAllThatLive) {
 }
 
 TEST(Cover, ANewCoordinatorWaitsForAllRanksOfAPlanThatNobodyHasRun) {
-  SecondTerm job;
+  NewCoordinator job;
   job.offer(replicated(1, Trigger::kInitial, {2, 3, 4}));
   job.find({1, 2, 3, 4, 5}, 0);
   job.pass(60s);
   EXPECT_TRUE(job.receivers<protocol::Prepare>().empty());
 }
 
-TEST(Cover, ANewCoordinatorTakesAllWhereAllFindIt) {
-  SecondTerm job;
+// Its process has ended and is back, and the rank in it, too.
+TEST(Cover, TheFirstCoordinatorWaitsForARankThatIsAlone) {
+  NewCoordinator job(1);
   job.offer(replicated(1, Trigger::kInitial, {2, 3, 4}));
-  job.find({2, 3, 4, 5});
+  job.find({1, 2, 3, 4, 5});
   job.pass(2900ms);
-  job.find({0, 1});
+  EXPECT_TRUE(job.receivers<protocol::Prepare>().empty());
+  job.find({0});
   EXPECT_EQ(job.last<protocol::Prepare>().plan.micro_batches, (Ranks{2, 3, 4}));
 }
 
