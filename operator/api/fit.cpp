@@ -16,6 +16,7 @@ constexpr std::size_t kMostCauses = 32, kMostGroups = 16, kMostGroupName = 12;
 constexpr std::size_t kMostPendingReason = 1024, kMostNodes = 16, kMostNodeReason = 256;
 constexpr std::size_t kMostObjectName = 253, kMostStages = 256, kMostLinks = 16, kMostShares = 256,
                       kMostLines = 16, kMostRanks = 64, kMostSeen = 8, kMostCauseText = 512;
+constexpr std::int64_t kMostTerm = 1'000'000;
 constexpr std::size_t kMostSplit = 128, kMostModelText = 256, kMostFolder = 4096,
                       kMostRecovery = 1024, kMostRestarted = 4096, kMostReplicas = 256,
                       kMostLosses = 64;
@@ -84,6 +85,7 @@ void fit(JobStatus& status) {
   if (status.coordinator) {
     shorten(status.coordinator->pod, kMostObjectName);
     shorten({&status.coordinator->pod_uid, &status.coordinator->lost_pod_uid}, kMostReason);
+    status.coordinator->term = std::clamp<std::int64_t>(status.coordinator->term, 1, kMostTerm);
   }
   shorten(status.memory_limits, kMostGroups);
   for (MemoryLimit& each : status.memory_limits) shorten(each.group, kMostGroupName);

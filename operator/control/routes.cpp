@@ -209,7 +209,8 @@ http::Response Routes::join(const Caller& caller, const http::Request& request) 
   // present term is gone, its vote counts, too.
   const bool gone = !caller.coordinator && caller.job->status.coordinator;
   const auto lost_term = gone ? term_of(*caller.job) : body->lost_term;
-  if (lost_term) {
+  const bool votes = gone || caller.job->status.plan.revision > 0;  // without a plan nobody has one
+  if (lost_term && votes) {
     if (!parts_.leading()) return to_leader(request.path);
     parts_.hub.take_claim(caller.route.key(), caller.uid(), body->pod_uid, *lost_term);
   }

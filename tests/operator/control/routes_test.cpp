@@ -279,8 +279,11 @@ TEST_F(RoutesTest, BeforeThePodOfIndexZeroIsThereNobodyIsNamed) {
 }
 
 TEST_F(RoutesTest, AClaimReachesTheHubOfTheLeaderOnly) {
+  cache_.add_job("gpt", "u", 0);
   EXPECT_EQ(post("join", join_body(1), 1).status, 200);
-  EXPECT_TRUE(hub_.claims("team-a/gpt", "u").empty()) << "no claim";
+  EXPECT_EQ(post("join", join_body(1, 1), 1).status, 200);
+  EXPECT_TRUE(hub_.claims("team-a/gpt", "u").empty()) << "no claim, and one without a plan";
+  cache_.add_job("gpt", "u", 1);
   leading_ = false;
   const auto redirected = post("join", join_body(1, 1), 1);
   EXPECT_EQ(redirected.status, 307);

@@ -71,6 +71,26 @@ std::optional<Failure> silent_worker(const View& view, Draft& draft, const api::
   return failure;
 }
 
+// Since when a former coordinator has been silent: nobody has heard it after another one was named.
+// Nothing: it is none, or it has joined that one since.
+std::optional<Time> silent_since_move(const View& view, const Draft& draft, const api::Pod& pod) {
+  const auto& named = draft.status.coordinator;
+  if (!named || named->lost_pod_uid != pod.meta.uid || met_since_move(view, *named, pod))
+    return std::nullopt;
+  return named->time;
+}
+
+// The last sign of life of a worker that the coordinator hears no more. Nothing: it hears it, or
+// has not reported lately.
+std::optional<Time> last_sign_of(const View& view, const Draft& draft, const api::Pod& pod) {
+  if (const auto since = silent_since_move(view, draft, pod)) return since;
+  const auto* member = reported_member(view, pod);
+  if (silent(view, draft) || member == nullptr || !(member->silent_seconds > 0))
+    return std::nullopt;
+  const std::chrono::duration<double> unheard(std::min(member->silent_seconds, 1e9));
+  return view.snapshot.report->received - std::chrono::duration_cast<std::chrono::seconds>(unheard);
+}
+
 // If most nodes are not ready, the network to the API server is broken, not the machines.
 bool most_nodes_not_ready(const View& view) {
   const auto& nodes = *view.snapshot.nodes;
@@ -87,6 +107,9 @@ std::optional<Failure> on_lost_node(const View& view, Draft& draft, const api::P
   Time lost = *node->not_ready_since + view.tunables.node_lost;
   if (const auto heard = heard_until(view, pod, view.tunables.member_silent))
     lost = std::max(lost, *heard);
+  // The control plane misses a kubelet after 40 s only, the coordinator a worker much sooner.
+  if (const auto sign = last_sign_of(view, draft, pod))
+    lost = std::max(*node->not_ready_since, *sign + view.tunables.node_lost);
   if (view.now() < lost) {
     draft.wake_at(lost);
     return std::nullopt;
@@ -135,27 +158,6 @@ bool was_in_plan(const View& view, const Slot& slot) {
          std::ranges::any_of(view.plan->idle, same);
 }
 
-// Since when a former coordinator has been silent: nobody has heard it after another one was named.
-// Nothing: it is none, or it has joined that one since.
-std::optional<Time> silent_since_move(const View& view, const Draft& draft, const api::Pod& pod) {
-  const auto& named = draft.status.coordinator;
-  if (!named || named->lost_pod_uid != pod.meta.uid || met_since_move(view, *named, pod))
-    return std::nullopt;
-  return named->time;
-}
-
-// For how long the coordinator has not heard the worker; 0 = it hears it, or has not reported
-// lately.
-std::chrono::duration<double> silence(const View& view, const Draft& draft, const api::Pod& pod) {
-  constexpr std::chrono::duration<double> kLeast{1};
-  if (const auto since = silent_since_move(view, draft, pod))
-    return std::max<std::chrono::duration<double>>(view.now() - *since, kLeast);
-  if (silent(view, draft)) return {};
-  const auto* member = reported_member(view, pod);
-  return std::chrono::duration<double>(
-      member == nullptr ? 0 : std::clamp(member->silent_seconds, 0.0, 1e9));
-}
-
 // Whether a worker without a stage waits that can take the place of this one at once.
 bool has_substitute(const View& view, const Draft& draft, const Slot& lost) {
   if (coordinates(draft.status, lost) || view.spec().restart_scope != api::RestartScope::kWorker ||
@@ -165,7 +167,7 @@ bool has_substitute(const View& view, const Draft& draft, const Slot& lost) {
   return std::ranges::any_of(view.slots, [&](const Slot& slot) {
     return slot.group == lost.group && !coordinates(draft.status, slot) && registered(view, slot) &&
            !slot.pod->meta.deleting && slot.pod->ready && !in_plan(view, *slot.pod) &&
-           silence(view, draft, *slot.pod).count() == 0;
+           !last_sign_of(view, draft, *slot.pod);
   });
 }
 
@@ -179,21 +181,22 @@ bool goes_to_substitute(const View& view, const Draft& draft, const Slot& lost) 
 // Its machine is gone, or its process hangs. Without a substitute it may come back as it is.
 std::optional<Failure> silent_with_substitute(const View& view, const Draft& draft,
                                               const Slot& slot) {
-  const auto unheard = silence(view, draft, *slot.pod);
-  if (unheard.count() == 0 || !has_substitute(view, draft, slot)) return std::nullopt;
+  const auto sign = last_sign_of(view, draft, *slot.pod);
+  if (!sign || !has_substitute(view, draft, slot)) return std::nullopt;
   Failure failure;
   failure.cause = Cause::kWorkerSilent;
-  if (const auto since = silent_since_move(view, draft, *slot.pod)) {
-    failure.unheard_until = failure.time = since;
+  failure.time = sign;
+  if (silent_since_move(view, draft, *slot.pod)) {
+    failure.unheard_until = sign;
     failure.text = "it coordinated and is no longer heard, and another worker can take its place";
     return failure;
   }
   const Time told = view.snapshot.report->received;
   failure.unheard_until = told;
-  failure.time = told - std::chrono::duration_cast<std::chrono::seconds>(unheard);
-  failure.text = "the coordinator has heard nothing for " +
-                 std::to_string(static_cast<std::int64_t>(unheard.count())) +
-                 " s, and another worker can take its place";
+  failure.text =
+      "the coordinator has heard nothing for " +
+      std::to_string(std::chrono::duration_cast<std::chrono::seconds>(told - *sign).count()) +
+      " s, and another worker can take its place";
   return failure;
 }
 

@@ -36,6 +36,28 @@ TEST(LostNodes, WithoutAReportItsWordIsWorthHalfAMinute) {
   EXPECT_EQ(world.job.status.last_restart_reason, "NodeLost");
 }
 
+// The control plane says after 40 s that a node is not ready; the coordinator has long known.
+TEST(LostNodes, CountFromTheWorkersLastSignOfLife) {
+  World world = training();
+  auto& pod = world.pod("job-gpu-1");
+  const Time dies = world.now;
+  const auto at = [&](std::chrono::seconds after) {
+    world.now = dies + after;
+    world.report->body.members = {{.pod = "job-gpu-1",
+                                   .pod_uid = pod.meta.uid,
+                                   .silent_seconds = static_cast<double>(after.count())}};
+    world.report->received = world.now;
+    world.settle();
+    return world.job.status.restarts;
+  };
+  EXPECT_EQ(at(44s), 0);
+  world.lose_node(pod.node);
+  EXPECT_EQ(at(46s), 0);
+  EXPECT_EQ(at(59s), 0) << "the machine may come back";
+  EXPECT_EQ(at(61s), 1);
+  EXPECT_EQ(world.job.status.last_restart_reason, "NodeLost");
+}
+
 TEST(LostNodes, MostNodesAreNotLostAtOnce) {
   World world = training();
   for (const auto& pod : std::vector(world.pods)) world.lose_node(pod.node);
