@@ -159,6 +159,12 @@ int Hub::take_register(const std::string& key, protocol::Register body) {
   {
     const std::lock_guard lock(hub_mutex_);
     Job& job = job_of(key, body.job_uid, answers);
+    // A new coordinator asks no rank that trains to measure.
+    if (job.members && job.members->body.model.digest == body.model.digest) {
+      protocol::Register& before = job.members->body;
+      if (body.profile_json.empty()) body.profile_json = std::move(before.profile_json);
+      if (body.links.empty()) body.links = std::move(before.links);
+    }
     job.members = ReceivedRegister{std::move(body), clock_.system_now()};
     job.sequence = -1;  // it may be a new coordinator, which counts from 0
   }

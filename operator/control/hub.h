@@ -69,7 +69,8 @@ class Hub {
   std::size_t open_polls() const;
 
   // ---- for the routes; they return the HTTP status (worker/protocol/README.md "Control API") ----
-  int take_register(const std::string& key, protocol::Register body);  // 202
+  // 202. Profile and links of the register before stay where a new one of the same model has none.
+  int take_register(const std::string& key, protocol::Register body);
   // 202; 409: the sequence number is older than one seen; 428: members are unknown here.
   int take_report(const std::string& key, protocol::Report body);
   void take_claim(const std::string& key, const std::string& job_uid, const std::string& pod_uid,

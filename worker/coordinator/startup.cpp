@@ -52,10 +52,6 @@ bool Startup::measure_classes(const Members& members, SteadyTime now, Step& step
     return true;
   });
   bool done = true;
-  std::set<std::string> known;  // to the operator: a rank of the class trains
-  for (const auto& [index, state] : members.all()) {
-    if (state.revision != 0) known.insert(device_class(state.member));
-  }
   for (const auto& [index, state] : members.all()) {
     const std::string device = device_class(state.member);
     if (profiles_.contains(device)) continue;
@@ -63,8 +59,8 @@ bool Startup::measure_classes(const Members& members, SteadyTime now, Step& step
       done = false;
       continue;
     }
-    // A rank that trains needs its cores.
-    if (known.contains(device)) continue;
+    // A rank that trains needs its cores, and the operator already has its profile.
+    if (state.revision != 0) continue;
     done = false;
     // Waits for another rank of the class, or for this one to return.
     if (!state.connected()) continue;

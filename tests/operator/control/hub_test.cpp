@@ -123,6 +123,25 @@ TEST_F(HubTest, DoesNotMournAJobThatItNeverKnew) {
   EXPECT_FALSE(hub_.gone(kKey, "u"));
 }
 
+// A coordinator that is named later asks no rank that trains to measure.
+TEST_F(HubTest, KeepsTheProfileThatAnEarlierCoordinatorHasTold) {
+  const protocol::ModelInfo model{.digest = "sha256:1"};
+  hub_.take_register(kKey, {.job_uid = "u",
+                            .model = model,
+                            .profile_json = "measured",
+                            .links = {{.from_node = "n1", .to_node = "n2"}}});
+  hub_.take_register(kKey, {.job_uid = "u", .members = {{.pod = "p"}}, .model = model});
+  const auto kept = hub_.members(kKey, "u")->body;
+  EXPECT_EQ(kept.members.size(), 1U);
+  EXPECT_EQ(kept.profile_json, "measured");
+  EXPECT_EQ(kept.links.size(), 1U);
+
+  hub_.take_register(kKey, {.job_uid = "u", .model = model, .profile_json = "again"});
+  EXPECT_EQ(hub_.members(kKey, "u")->body.profile_json, "again");
+  hub_.take_register(kKey, {.job_uid = "u", .model = {.digest = "sha256:2"}});
+  EXPECT_EQ(hub_.members(kKey, "u")->body.profile_json, "") << "of another model";
+}
+
 TEST_F(HubTest, StartsAnewWhenTheNameBelongsToAnotherJob) {
   hub_.publish_plan(kKey, "u", 9, "{old}");
   hub_.take_register(kKey, {.job_uid = "u"});

@@ -143,15 +143,6 @@ TEST(Startup, LeavesARankThatTrainsAlone) {
   EXPECT_TRUE(world.step.register_now);
 }
 
-// A new coordinator must soon register.
-TEST(Startup, AsksNoSpareOfAClassOfWhichARankTrains) {
-  StartupWorld world(2);
-  world.come(0, "cpu", 3);
-  world.come(1, "cpu");
-  EXPECT_EQ(world.asked<protocol::Measure>(), Ranks{});
-  EXPECT_TRUE(world.step.register_now);
-}
-
 TEST(Startup, RegistersWithoutAProfileAndSaysSoWhenMeasuringFails) {
   StartupWorld world(1);
   world.come(0);
