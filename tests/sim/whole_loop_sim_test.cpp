@@ -30,7 +30,7 @@ constexpr std::uint64_t kParts = 4;
 constexpr double kHorizon = 400;  // seconds
 #else
 constexpr std::uint64_t kParts = 6;  // one seed each: ctest runs them beside each other
-constexpr double kHorizon = 3600;     // seconds
+constexpr double kHorizon = 3600;    // seconds
 #endif
 
 Seeds seeds_of(std::uint64_t part) {
