@@ -10,20 +10,15 @@ namespace {
 
 constexpr const char* kFirstIndex = "0";
 
-std::string label_text(const api::Pod& pod, const char* name) {
-  const auto found = pod.meta.labels.find(name);
-  return found == pod.meta.labels.end() ? "" : found->second;
-}
-
 // The pod of its newest attempt; null: it is not there.
 const api::Pod* first_worker(const cache::JobView& view) {
   const api::Pod* newest = nullptr;
   int highest = -1;
   for (const auto& pod : view.pods) {
-    if (label_text(*pod, api::kJobUid) != view.job->meta.uid ||
-        label_text(*pod, api::kWorkerIndex) != kFirstIndex)
+    if (label(*pod, api::kJobUid) != view.job->meta.uid ||
+        label(*pod, api::kWorkerIndex) != kFirstIndex)
       continue;
-    const int attempt = std::atoi(label_text(*pod, api::kAttempt).c_str());
+    const int attempt = std::atoi(label(*pod, api::kAttempt).c_str());
     if (attempt <= highest) continue;
     highest = attempt;
     newest = pod.get();
@@ -47,6 +42,11 @@ std::string address_of(const api::Pod& pod) {
 
 }  // namespace
 
+std::string label(const api::Pod& pod, const char* name) {
+  const auto found = pod.meta.labels.find(name);
+  return found == pod.meta.labels.end() ? "" : found->second;
+}
+
 std::int64_t term_of(const api::PipelineJob& job) {
   return job.status.coordinator ? job.status.coordinator->term : protocol::kFirstTerm;
 }
@@ -64,7 +64,7 @@ std::optional<protocol::CoordinatorPlace> coordinator_of(const cache::JobView& v
 
 bool coordinates(const api::PipelineJob& job, const api::Pod& pod) {
   const auto& named = job.status.coordinator;
-  return named ? named->pod_uid == pod.meta.uid : label_text(pod, api::kWorkerIndex) == kFirstIndex;
+  return named ? named->pod_uid == pod.meta.uid : label(pod, api::kWorkerIndex) == kFirstIndex;
 }
 
 }  // namespace weir::control_server

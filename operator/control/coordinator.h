@@ -12,6 +12,8 @@
 
 namespace weir::control_server {
 
+// Value of the pod's label; "" = it has none.
+std::string label(const api::Pod& pod, const char* name);
 // Nothing: its pod is not in the cache.
 std::optional<protocol::CoordinatorPlace> coordinator_of(const cache::JobView& view);
 // Present term; the cache may be behind.

@@ -46,11 +46,6 @@ bool is_name(std::string_view text) {  // of a Kubernetes object
   });
 }
 
-std::string label(const api::Pod& pod, const char* label_name) {
-  const auto found = pod.meta.labels.find(label_name);
-  return found == pod.meta.labels.end() ? "" : found->second;
-}
-
 // The caller does not coordinate. A replica's cache may be behind, so the caller compares the term
 // with its own.
 http::Response misdirected(const api::PipelineJob& job,

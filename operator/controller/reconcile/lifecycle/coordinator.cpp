@@ -46,12 +46,6 @@ Present present_one(const View& view, const Draft& draft) {
   return now;
 }
 
-bool has_rank(const View& view, const Slot& slot) {
-  return view.plan != nullptr && std::ranges::any_of(view.plan->ranks, [&](const auto& rank) {
-           return rank.pod_uid == slot.pod->meta.uid;
-         });
-}
-
 // Whether the worker runs, and goes on.
 bool goes_on(const Draft& draft, const Slot& slot) {
   return slot.pod && slot.pod->started && !worker_ended(*slot.pod) &&
@@ -76,7 +70,7 @@ struct Votes {
 Votes count_votes(const View& view, const Draft& draft, const Present& now) {
   Votes votes;
   for (const Slot& slot : view.slots) {
-    if (!goes_on(draft, slot) || slot.pod->meta.uid == now.pod_uid || !has_rank(view, slot))
+    if (!goes_on(draft, slot) || slot.pod->meta.uid == now.pod_uid || !in_plan(view, *slot.pod))
       continue;
     ++votes.voters;
     if (!slot.pod->meta.deleting && claims_loss(view, *slot.pod, now.term))

@@ -18,12 +18,6 @@ const api::PodCondition* condition_of(const api::Pod& pod, const std::string& ty
   return nullptr;
 }
 
-bool in_plan(const View& view, const api::Pod& pod) {
-  if (view.plan == nullptr) return false;
-  return std::ranges::any_of(view.plan->ranks,
-                             [&](const auto& rank) { return rank.pod_uid == pod.meta.uid; });
-}
-
 // The coordinator's last report about this worker; null = none.
 const protocol::MemberReport* reported_member(const View& view, const api::Pod& pod) {
   const auto& report = view.snapshot.report;
@@ -248,6 +242,12 @@ bool recorded(const Draft& draft, const Failure& failure) {
 }
 
 }  // namespace
+
+bool in_plan(const View& view, const api::Pod& pod) {
+  if (view.plan == nullptr) return false;
+  return std::ranges::any_of(view.plan->ranks,
+                             [&](const auto& rank) { return rank.pod_uid == pod.meta.uid; });
+}
 
 bool leaves_its_node(const Draft& draft, const api::Pod& pod, Cause cause) {
   if (pod.node.empty() || generation_of(pod) >= draft.status.pod_generation) return false;

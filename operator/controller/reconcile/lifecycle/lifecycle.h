@@ -42,6 +42,8 @@ void fail_job(const View& view, Draft& draft, const std::string& reason,
 // False if the failure rests on silence that is not confirmed yet. Then the API server is asked,
 // and the next pass decides.
 bool heard_out(const View& view, Draft& draft, const Failure& failure);
+// Whether the pod has a rank in the plan in force.
+bool in_plan(const View& view, const api::Pod& pod);
 // A pod of this node is to be made again elsewhere for this cause, which is recorded, and this one
 // is as old.
 bool leaves_its_node(const Draft& draft, const api::Pod& pod, Cause cause);
