@@ -187,12 +187,14 @@ Outcome begin(State& state) {
       }
     };
   }
-  auto started = coordinator::start_coordinator(
-      options, state.job_key, plan_source(state), [&state](const std::string& reason) {
-        log_warn(kComponent, "the job is gone", {{"reason", reason}});
-        state.end_at_once = true;
-        state.shutdown.request();
-      });
+  auto started = coordinator::start_coordinator(options, state.job_key, plan_source(state),
+                                                [&state](const std::string& reason) {
+                                                  log_warn(kComponent, "the job is gone",
+                                                           {{"reason", reason}});
+                                                  state.end_at_once = true;
+                                                  state.shutdown.request();
+                                                },
+                                                {state.clock});
   if (!started) return Failure{Exit::kConfiguration, started.error().message};
   const int port = (*started)->port();
   state.coordinator.set(*std::move(started));

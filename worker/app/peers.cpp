@@ -81,7 +81,12 @@ control::AgentCallbacks agent_callbacks(State& state) {
             return true;
           },
       .session_lost = [&mailbox] { mailbox.session_lost(); },
-      .hello = [&mailbox](const protocol::Member& member) { return mailbox.hello(member); }};
+      .hello =
+          [&state, &mailbox](const protocol::Member& member) {
+            protocol::Hello hello = mailbox.hello(member);
+            hello.leaving = state.shutdown.requested();
+            return hello;
+          }};
   // Waits in the callbacks end when the agent ends.
   auto waits = std::make_shared<std::stop_source>();
   callbacks.stopping = [waits] { waits->request_stop(); };

@@ -45,8 +45,9 @@ const char* name(protocol::Outcome outcome) {
 class JobCoordinator final : public Coordinator {
  public:
   JobCoordinator(const Options& options, std::unique_ptr<PlanSource> source,
-                 std::function<void(std::string)> on_gone)
+                 std::function<void(std::string)> on_gone, const Clock& clock)
       : options_(options),
+        clock_(clock),
         source_(std::move(source)),
         on_gone_(std::move(on_gone)),
         startup_(options),
@@ -78,18 +79,19 @@ class JobCoordinator final : public Coordinator {
     server_.reset();
   }
 
-  Status start(std::string job_key) {
-    auto server = control::make_rank_server(
-        {.listen_ip = options_.listen_ip,
-         .port = options_.port,
-         .job_uid = options_.job_uid,
-         .job_key = std::move(job_key),
-         .dead_after = options_.dead_after},
-        {.on_message = [this](auto session, const auto& peer,
-                              auto message) { on_message(session, peer, message); },
-         .on_closed = [this](auto session, const auto& why,
-                             auto unheard) { on_closed(session, why, unheard); },
-         .on_tick = [this] { advance(); }});
+  template <class MakeServer>
+  Status start(std::string job_key, const MakeServer& make_server) {
+    auto server =
+        make_server({.listen_ip = options_.listen_ip,
+                     .port = options_.port,
+                     .job_uid = options_.job_uid,
+                     .job_key = std::move(job_key),
+                     .dead_after = options_.dead_after},
+                    {.on_message = [this](auto session, const auto& peer,
+                                          auto message) { on_message(session, peer, message); },
+                     .on_closed = [this](auto session, const auto& why,
+                                         auto unheard) { on_closed(session, why, unheard); },
+                     .on_tick = [this] { advance(); }});
     if (!server) return server.error();
     server_ = *std::move(server);
     server_->start();
@@ -481,7 +483,7 @@ class JobCoordinator final : public Coordinator {
   }
 
   const Options options_;
-  SystemClock clock_;
+  const Clock& clock_;
   std::unique_ptr<PlanSource> source_;
   const std::function<void(std::string)> on_gone_;
   // The fields below belong to the server's thread.
@@ -510,10 +512,12 @@ class JobCoordinator final : public Coordinator {
 
 Result<std::unique_ptr<Coordinator>> start_coordinator(const Options& options, std::string job_key,
                                                        std::unique_ptr<PlanSource> source,
-                                                       std::function<void(std::string)> on_gone) {
-  auto coordinator =
-      std::make_unique<JobCoordinator>(options, std::move(source), std::move(on_gone));
-  WEIR_TRY([[maybe_unused]] auto started, coordinator->start(std::move(job_key)));
+                                                       std::function<void(std::string)> on_gone,
+                                                       const Ground& ground) {
+  auto coordinator = std::make_unique<JobCoordinator>(options, std::move(source),
+                                                      std::move(on_gone), ground.clock);
+  WEIR_TRY([[maybe_unused]] auto started,
+           coordinator->start(std::move(job_key), ground.make_server));
   return Result<std::unique_ptr<Coordinator>>(std::move(coordinator));
 }
 

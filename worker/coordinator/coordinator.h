@@ -11,7 +11,9 @@
 #include <optional>
 #include <string>
 
+#include "worker/base/clock.h"
 #include "worker/base/result.h"
+#include "worker/control/link.h"
 #include "worker/coordinator/checkpoints.h"
 #include "worker/coordinator/step_totals.h"
 #include "worker/protocol/messages.h"
@@ -104,10 +106,19 @@ class Coordinator {
                         std::chrono::steady_clock::time_point deadline) = 0;
 };
 
-// job_key: raw bytes, for the handshake of ranks. The error is kUnavailable, e.g. "control port
-// 7070: address already in use".
+// What a coordinator stands on. Tests play the time and the sessions.
+struct Ground {
+  const Clock& clock;
+  std::function<Result<std::unique_ptr<control::RankServer>>(const control::RankServerOptions&,
+                                                             control::RankServerEvents)>
+      make_server = control::make_rank_server;
+};
+
+// job_key: raw bytes, for the handshake of ranks. The clock outlives the coordinator. The error is
+// kUnavailable, e.g. "control port 7070: address already in use".
 Result<std::unique_ptr<Coordinator>> start_coordinator(const Options& options, std::string job_key,
                                                        std::unique_ptr<PlanSource> source,
-                                                       std::function<void(std::string)> on_gone);
+                                                       std::function<void(std::string)> on_gone,
+                                                       const Ground& ground);
 
 }  // namespace weir::coordinator

@@ -27,13 +27,15 @@ std::string Members::refusal(const control::PeerId& proven, const protocol::Hell
   if (member.worker_index != proven.worker_index || member.pod_uid != proven.pod_uid) {
     return "HELLO names another worker than the handshake";
   }
-  if (displaced_.contains(member.pod_uid)) {
-    return "a newer pod holds worker index " + std::to_string(member.worker_index);
-  }
   const MemberState* held = find(member.worker_index);
-  const bool leaves = held != nullptr && held->connected() && held->leaving && !held->finished;
-  if (leaves && held->member.pod_uid != member.pod_uid) {
-    return "pod " + held->member.pod + " still leaves: its state comes first";
+  if (held != nullptr && held->connected() && held->member.pod_uid != member.pod_uid) {
+    if (displaced_.contains(member.pod_uid)) {
+      return "a newer pod holds worker index " + std::to_string(member.worker_index);
+    }
+    if (held->leaving && !held->finished) {
+      return "pod " + held->member.pod + " still leaves: its state comes first";
+    }
+    if (hello.leaving) return "pod " + held->member.pod + " has its place";
   }
   const auto* same_name = by_pod(member.pod);
   if (same_name != nullptr && same_name->member.worker_index != member.worker_index) {
@@ -54,6 +56,7 @@ void Members::hello(control::SessionId session, const protocol::Hello& hello, St
   const protocol::Member& member = hello.member;
   MemberState& state = members_[member.worker_index];
   const bool known = !state.member.pod_uid.empty();
+  displaced_.erase(member.pod_uid);
   if (known && state.member.pod_uid != member.pod_uid) displaced_.insert(state.member.pod_uid);
   if (!known || !same_place(state.member, member)) {
     ++version_;
@@ -67,7 +70,8 @@ void Members::hello(control::SessionId session, const protocol::Hello& hello, St
                       .inventory = hello.inventory,
                       .told = state.told + 1,
                       .tells_steps = hello.has(protocol::kStepsFeature),
-                      .keeps_sums = hello.has(protocol::kSumsFeature)};
+                      .keeps_sums = hello.has(protocol::kSumsFeature),
+                      .leaving = hello.leaving};
 }
 
 std::optional<int> Members::closed(control::SessionId session,

@@ -40,9 +40,11 @@ struct MemberState {
 
 class Members {
  public:
-  // Returns why this HELLO must be refused, or "" if it is accepted. For each index the newest pod
-  // uid wins; a displaced pod stays out. One that leaves is not displaced: until it has gone, which
-  // its grace bounds, the newer one must try again, or steps that the leaving one holds were lost.
+  // Returns why this HELLO must be refused, or "" if it is accepted. For each index the pod that
+  // has come last wins, and the one that it displaces stays out while it is connected: a process
+  // that stood still may come after the pod that is to replace it, and ends later. One that leaves
+  // is not displaced: until it has gone, which its grace bounds, the newer one must try again, or
+  // steps that the leaving one holds were lost. Nor does one that leaves displace another.
   std::string refusal(const control::PeerId& proven, const protocol::Hello& hello) const;
   // Returns why this rank can never train with worker 0, or "" if it can.
   static std::string disagreement(const Settings& worker_0, const protocol::Hello& hello);

@@ -316,6 +316,7 @@ void fields(auto& io, Is<Hello> auto& hello) {
   if (io.kReads || tells || hello.inventory.running) io("inventory", hello.inventory);
   io("settings", hello.settings);
   if (io.kReads || !hello.features.empty()) io("features", hello.features);
+  if (io.kReads || hello.leaving) io("leaving", hello.leaving);
 }
 void fields(auto& io, Is<Refused> auto& refused) {
   io("reason", refused.reason);

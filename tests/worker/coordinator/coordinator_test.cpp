@@ -72,7 +72,8 @@ struct Cluster {
                     .total_steps = 100,
                     .measure = true};
     options.model = {.name = "gpt-tiny", .layers = workers, .digest = "sha256:1"};
-    auto started = start_coordinator(options, kKey, source.front(), [](const std::string&) {});
+    auto started =
+        start_coordinator(options, kKey, source.front(), [](const std::string&) {}, {clock});
     EXPECT_TRUE(started.ok());
     coordinator = *std::move(started);
     for (int index = 0; index < workers; ++index) start(index);
@@ -302,12 +303,12 @@ TEST(Coordinator, DoesNotWaitAtTheEndBeyondTheDeadline) {
 TEST(Coordinator, NamesAPortThatIsTaken) {
   MemorySource source, other;
   const auto first = start_coordinator({.listen_ip = "127.0.0.1", .port = 0, .job_uid = "job"},
-                                       kKey, source.front(), [](const std::string&) {});
+                                       kKey, source.front(), [](const std::string&) {}, {clock});
   ASSERT_TRUE(first.ok());
 
   const auto second =
       start_coordinator({.listen_ip = "127.0.0.1", .port = (*first)->port(), .job_uid = "job"},
-                        kKey, other.front(), [](const std::string&) {});
+                        kKey, other.front(), [](const std::string&) {}, {clock});
 
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.error().code, Code::kUnavailable);

@@ -27,7 +27,7 @@ TEST(Members, AreCompleteWhenAllIndexesHaveCome) {
   EXPECT_TRUE(members.complete(2));
 }
 
-TEST(Members, TheNewestPodOfAnIndexWinsAndTheOldOneStaysOut) {
+TEST(Members, ThePodOfAnIndexThatComesLastWinsAndTheOtherStaysOut) {
   Members members;
   members.hello(1, {.member = member(1)}, kStart);
   auto replacement = member(1, "uid-new");
@@ -40,6 +40,33 @@ TEST(Members, TheNewestPodOfAnIndexWinsAndTheOldOneStaysOut) {
   EXPECT_EQ(members.find(1)->member.pod, "pod-1-1");
   EXPECT_EQ(members.refusal(proven(1, "uid-1"), {.member = member(1)}),
             "a newer pod holds worker index 1");
+}
+
+// It came last because its process had stood still, and it ends.
+TEST(Members, ADisplacedPodReturnsWhenTheOtherIsGone) {
+  Members members;
+  members.hello(1, {.member = member(1, "uid-new")}, kStart);
+  members.closed(1);
+  members.hello(2, {.member = member(1, "uid-old")}, kStart);
+  EXPECT_NE(members.refusal(proven(1, "uid-new"), {.member = member(1, "uid-new")}), "");
+
+  members.closed(2);
+  ASSERT_EQ(members.refusal(proven(1, "uid-new"), {.member = member(1, "uid-new")}), "");
+  members.hello(3, {.member = member(1, "uid-new")}, kStart);
+  EXPECT_EQ(members.refusal(proven(1, "uid-old"), {.member = member(1, "uid-old")}),
+            "a newer pod holds worker index 1");
+}
+
+TEST(Members, OneThatLeavesDisplacesNobody) {
+  Members members;
+  members.hello(1, {.member = member(1, "uid-new")}, kStart);
+  const protocol::Hello leaving{.member = member(1, "uid-old"), .leaving = true};
+
+  EXPECT_EQ(members.refusal(proven(1, "uid-old"), leaving), "pod pod-1 has its place");
+  members.closed(1);
+  EXPECT_EQ(members.refusal(proven(1, "uid-old"), leaving), "") << "it may hold state";
+  members.hello(2, leaving, kStart);
+  EXPECT_TRUE(members.find(1)->leaving) << "its LEAVE may have gone to another coordinator";
 }
 
 TEST(Members, AReplacementWaitsForAPodThatLeaves) {

@@ -1,0 +1,466 @@
+// SPDX-License-Identifier: Apache-2.0
+// Faults, the cluster and what is checked. Sessions, agents and the operator: recovery_parts.cpp.
+#include "tests/sim/recovery_world.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "operator/api/names.h"
+#include "tests/sim/recovery_parts.h"
+
+namespace weir::sim {
+namespace {
+
+constexpr double kTick = 0.1;      // s
+constexpr double kEvaluate = 5;    // s, between passes that nothing asks for
+constexpr double kNotReady = 40;   // s, until the control plane gives a node up
+constexpr double kNodeAway = 120;  // s, until a machine is back
+constexpr double kGrace = 30;      // s, of a pod that is told to end
+constexpr double kWhole = 30;      // s with a whole replica, in which no step may be lost
+constexpr double kBackOff = 10;    // s, of a kubelet, doubled
+constexpr double kRestartsCount = 600;
+constexpr int kMoreNodes = 3;
+constexpr double kHealed = 20;  // s, until all know their coordinator again
+constexpr std::size_t kKeptLines = 4000, kKeptSteps = 1000;
+
+}  // namespace
+
+const char* name(Blow blow) {
+  switch (blow) {
+    case Blow::kProcessEnds:
+      return "process ends";
+    case Blow::kPodDeleted:
+      return "pod is deleted at once";
+    case Blow::kPodTold:
+      return "pod is told to end";
+    case Blow::kStands:
+      return "process stands still";
+    case Blow::kNodeStands:
+      return "node stands still";
+    case Blow::kCutOff:
+      return "is cut off";
+    case Blow::kCutFromOperator:
+      return "is cut off from the operator";
+    case Blow::kLeaderEnds:
+      return "leader of the operator ends";
+  }
+  return "?";
+}
+
+RecoveryWorld::RecoveryWorld(const RecoveryCase& one, std::uint64_t seed)
+    : case_(one),
+      seed_(seed),
+      random_(mix_seed(seed, "recovery")),
+      clock_(std::make_unique<AgendaClock>(agenda_)),
+      hub_(std::make_unique<control_server::Hub>(*clock_)) {
+  auto& spec = world_.job.spec;
+  spec.worker_groups[0].count = one.stages;
+  spec.worker_groups[0].spares = one.spares;
+  spec.stages = one.stages;
+  spec.data_parallel = one.replicas;
+  spec.global_batch = 48;  // divides by one to three replicas
+  spec.max_restarts = 100000;
+  spec.adaptation.mode = api::AdaptationMode::kOff;
+  world_.graceful = true;
+  nodes_ = one.stages * one.replicas + one.spares + kMoreNodes;
+  for (int i = 1; i <= nodes_; ++i) {
+    api::Node node;
+    node.meta.name = "n" + std::to_string(i);
+    node.kubelet_minor = one.in_place ? 35 : 34;
+    world_.nodes.push_back(node);
+  }
+  hub_->on_change([this](const std::string&) { pass_soon(); });
+  agenda_.every(kTick, [this] { tick(); });
+  agenda_.every(kEvaluate, [this] { settle(); });
+  settle();
+}
+
+RecoveryWorld::~RecoveryWorld() {
+  for (auto& [uid, worker] : workers_) worker->coordinator.reset();
+}
+
+void RecoveryWorld::note(const std::string& what) {
+  char time[32];
+  std::snprintf(time, sizeof time, "%9.2f  ", agenda_.now());
+  if (log_.size() < kKeptLines) log_.push_back(time + what);
+}
+
+void RecoveryWorld::fail(const std::string& what) {
+  note("WRONG: " + what);
+  wrong_.push_back(what);
+}
+
+std::string RecoveryWorld::history() const {
+  std::string text;
+  for (const auto& line : log_) text += line + "\n";
+  return text;
+}
+
+std::string RecoveryWorld::state() const {
+  std::string text = "Ready " + world_.condition("Ready").status + "/" +
+                     world_.condition("Ready").reason + ": " + world_.condition("Ready").message +
+                     "\nplan " + std::to_string(world_.job.status.plan.revision) + ", applied " +
+                     std::to_string(world_.job.status.plan.applied_revision) + "\n";
+  for (const auto& [uid, worker] : workers_) {
+    text += worker->pod + " " + worker->node + (worker->stopped ? " stopped" : "") +
+            (worker->cut ? " cut off" : "") +
+            (worker->cut_from_operator ? " cut off from the operator" : "") +
+            (worker->coordinator ? " coordinates" : "") + ", term " + std::to_string(worker->term) +
+            ": " + (worker->rank ? worker->rank->describe() : uid + " no process") +
+            (worker->session != 0 ? "" : ", no session") + "\n";
+  }
+  return text;
+}
+
+RecoveryWorld::Worker* RecoveryWorld::find(const std::string& uid) {
+  const auto found = workers_.find(uid);
+  return found == workers_.end() ? nullptr : found->second.get();
+}
+
+const RecoveryWorld::Worker* RecoveryWorld::find(const std::string& uid) const {
+  const auto found = workers_.find(uid);
+  return found == workers_.end() ? nullptr : found->second.get();
+}
+
+bool RecoveryWorld::awake(const Worker& worker) {
+  return worker.rank != nullptr && !worker.stopped;
+}
+
+bool RecoveryWorld::reach(const Worker& one, const Worker& other) const {
+  return awake(one) && awake(other) && (&one == &other || (!one.cut && !other.cut));
+}
+
+// ---- RankNetwork ----
+
+PlayedRank* RecoveryWorld::running(const std::string& pod_uid) {
+  Worker* const worker = find(pod_uid);
+  return worker == nullptr ? nullptr : worker->rank.get();
+}
+
+PlayedRank* RecoveryWorld::at_ip(const std::string& ip) {
+  for (const auto& [uid, worker] : workers_) {
+    if (worker->ip == ip && worker->rank) return worker->rank.get();
+  }
+  return nullptr;
+}
+
+bool RecoveryWorld::reach(const PlayedRank& one, const PlayedRank& other) const {
+  const Worker *a = find(one.pod_uid()), *b = find(other.pod_uid());
+  return a != nullptr && b != nullptr && reach(*a, *b);
+}
+
+void RecoveryWorld::tell(const PlayedRank& from, const protocol::Message& message) {
+  const Worker* const worker = find(from.pod_uid());
+  if (worker == nullptr || worker->session == 0) return;
+  const auto session = sessions_.find(worker->session);
+  if (session != sessions_.end()) push(*session->second, true, message);
+}
+
+void RecoveryWorld::begins(const PlayedRank& rank) {
+  if (rank.trains()) note(rank.describe());
+}
+
+void RecoveryWorld::ends_step(const PlayedRank& rank) {
+  const std::int64_t step = rank.step(), history = rank.history();
+  if (history < highest_history_) {
+    // A coordinator that is cut off may train on with whom it reaches: in vain, since the others
+    // have another one, but not wrongly, since a step has one result.
+    ++in_vain_;
+    if (agenda_.now() - disturbed_ > kHealed) {
+      fail("step " + std::to_string(step) + " ends in history " + std::to_string(history) +
+           ", but one ended in history " + std::to_string(highest_history_) +
+           " before: " + rank.describe());
+    }
+    return;
+  }
+  highest_history_ = history;
+  Ended& before = ended_[step];
+  if (before.history != 0 && before.history != history) {
+    ++repeated_;
+    // Of a rank that is gone nobody knows that it had ended the step.
+    const bool known = std::ranges::any_of(before.by, [&](const auto& one) {
+      const Worker* const worker = find(one.first);
+      return worker != nullptr && worker->rank && worker->life == one.second;
+    });
+    if (known && case_.replicas > 1 && agenda_.now() - not_whole_ > kWhole) {
+      ++needlessly_;
+      note("made again: " + rank.describe());
+    }
+    before.by.clear();
+  }
+  before.history = history;
+  before.by.emplace_back(rank.pod_uid(), find(rank.pod_uid())->life);
+  highest_ = std::max(highest_, step);
+  if (ended_.size() > kKeptSteps) ended_.erase(ended_.begin());
+}
+
+// ---- pods ----
+
+void RecoveryWorld::run_pods() {
+  for (auto& pod : world_.pods) {
+    pod.meta.labels[api::kJobUid] = world_.job.meta.uid;
+    if (pod.meta.deleting) {
+      if (Worker* const worker = find(pod.meta.uid); worker != nullptr && worker->rank) {
+        if (!std::exchange(worker->told_to_end, true)) {
+          note(worker->pod + " is told to end");
+          worker->grace_ends = agenda_.now() + kGrace;
+        }
+      } else if (worker == nullptr || !node_gone_.contains(worker->node)) {
+        agenda_.after(0, [this, uid = pod.meta.uid] { remove_pod(uid); });
+      }
+    }
+    if (pod.phase != "Pending" || !scheduled_.insert(pod.meta.uid).second) continue;
+    agenda_.after(1 + 2 * random_.uniform(), [this, uid = pod.meta.uid] { start_pod(uid); });
+  }
+  // Deleted by force.
+  std::vector<std::string> gone;
+  for (const auto& [uid, worker] : workers_) {
+    const bool there =
+        std::ranges::any_of(world_.pods, [&](const auto& pod) { return pod.meta.uid == uid; });
+    if (!there) gone.push_back(uid);
+  }
+  for (const std::string& uid : gone) {
+    end_process(*find(uid), 137);
+    workers_.erase(uid);
+  }
+}
+
+void RecoveryWorld::start_pod(const std::string& uid) {
+  const auto pod =
+      std::ranges::find_if(world_.pods, [&](const auto& one) { return one.meta.uid == uid; });
+  if (pod == world_.pods.end() || pod->meta.deleting) return;
+  for (const auto& node : world_.nodes) {
+    const std::string& place = node.meta.name;
+    const bool taken = std::ranges::any_of(
+        world_.pods, [&](const auto& other) { return other.node == place && !other.exit_code; });
+    const bool avoided = std::ranges::any_of(world_.job.status.avoided_nodes,
+                                             [&](const auto& one) { return one.node == place; });
+    if (taken || avoided || node_gone_.contains(place) || !node.ready) continue;
+    pod->phase = "Running";
+    pod->node = place;
+    pod->ips = {"10.0.0." + std::to_string(++last_ip_)};
+    pod->started = pod->ready = true;
+    auto worker = std::make_unique<Worker>();
+    worker->uid = uid;
+    worker->pod = pod->meta.name;
+    worker->node = place;
+    worker->ip = pod->ips.front();
+    worker->index = std::stoi(pod->meta.labels.at("weir.dev/worker-index"));
+    note(worker->pod + " (" + uid + ") runs on " + place);
+    Worker& made = *(workers_[uid] = std::move(worker));
+    start_process(made);
+    return settle();
+  }
+  agenda_.after(2, [this, uid] { start_pod(uid); });  // no node is free
+}
+
+void RecoveryWorld::start_process(Worker& worker) {
+  ++worker.life;
+  worker.stopped = false;
+  worker.term = protocol::kFirstTerm;
+  worker.place.reset();
+  worker.joined = worker.asking = worker.doubts = false;
+  worker.session = 0;
+  worker.unconnected_since = agenda_.now();
+  worker.ask_at = agenda_.now() + 0.3 + 0.7 * random_.uniform();
+  worker.asks_since = worker.ask_at;
+  worker.rank = std::make_unique<PlayedRank>(*this, worker.uid, kProfile, worker.shelf);
+}
+
+void RecoveryWorld::end_process(Worker& worker, int exit_code) {
+  if (!worker.rank) return;
+  static_cast<void>(exit_code);
+  worker.rank->tear_step();
+  worker.coordinator.reset();
+  for (const auto& [id, session] : sessions_) {
+    if (session->rank == worker.uid) session->rank_gone = true;
+    if (session->server == worker.uid) session->server_gone = true;
+  }
+  worker.rank.reset();
+  worker.session = 0;
+  worker.stopped = false;
+}
+
+// It sees that the trainer has ended.
+void RecoveryWorld::kubelet(const std::string& uid, int exit_code) {
+  const auto pod =
+      std::ranges::find_if(world_.pods, [&](const auto& one) { return one.meta.uid == uid; });
+  Worker* const worker = find(uid);
+  if (pod == world_.pods.end() || worker == nullptr || worker->rank) return;
+  if (pod->meta.deleting) return remove_pod(uid);
+  const bool again =
+      pod->final_exit_codes &&
+      std::ranges::find(*pod->final_exit_codes, exit_code) == pod->final_exit_codes->end();
+  if (!again) {
+    world_.fail(pod->meta.name, exit_code);
+    return settle();
+  }
+  world_.end_trainer(pod->meta.name, exit_code);
+  pod->termination_reason = "Error";
+  const bool soon_after =
+      worker->restarts > 0 && agenda_.now() - worker->restarted < kRestartsCount;
+  worker->backoff = soon_after ? std::max(kBackOff, 2 * worker->backoff) : 0;
+  agenda_.after(worker->backoff + 0.3, [this, uid] {
+    const auto found =
+        std::ranges::find_if(world_.pods, [&](const auto& one) { return one.meta.uid == uid; });
+    Worker* const same = find(uid);
+    if (found == world_.pods.end() || found->meta.deleting || same == nullptr || same->rank) return;
+    found->last_end = api::ContainerEnd{"trainer", *found->exit_code, "Error", "", found->ended};
+    found->exit_code.reset();
+    found->ended.reset();
+    found->container_restarts += 1;
+    found->ready = true;
+    ++same->restarts;
+    same->restarted = agenda_.now();
+    note(same->pod + " is started again in place");
+    start_process(*same);
+    settle();
+  });
+  settle();
+}
+
+void RecoveryWorld::remove_pod(const std::string& uid) {
+  const std::size_t before = world_.pods.size();
+  std::erase_if(world_.pods, [&](const auto& pod) { return pod.meta.uid == uid; });
+  if (before == world_.pods.size()) return;
+  settle();
+}
+
+// ---- faults ----
+
+void RecoveryWorld::strike(Blow blow) {
+  if (blow == Blow::kLeaderEnds) {
+    const double away = 1 + 19 * random_.uniform();
+    note("the operator is away for " + std::to_string(away) + " s");
+    operator_up_ = false;
+    operator_back_ = std::max(operator_back_, agenda_.now() + away);
+    return agenda_.at(operator_back_, [this] { lead_again(); });
+  }
+  std::vector<Worker*> there;
+  for (const auto& [uid, worker] : workers_) {
+    if (awake(*worker) && !worker->cut && !worker->told_to_end) there.push_back(worker.get());
+  }
+  if (there.empty()) return;
+  Worker& worker = *there[random_.below(there.size())];
+  const std::string uid = worker.uid;
+  note(worker.pod + " (" + uid + ")" + (worker.coordinator ? ", which coordinates," : "") + " " +
+       name(blow));
+  const auto for_a_while = [&](double most, bool Worker::* flag) {
+    worker.*flag = true;
+    const int life = worker.life;
+    agenda_.after(0.5 + most * random_.uniform(), [this, uid, flag, life] {
+      Worker* const same = find(uid);
+      const bool ended = flag == &Worker::stopped && (same == nullptr || same->life != life);
+      if (same == nullptr || ended || node_gone_.contains(same->node)) return;
+      same->*flag = false;
+      wake(*same);
+    });
+  };
+  switch (blow) {
+    case Blow::kProcessEnds:
+      end_process(worker, 137);
+      return agenda_.after(0.2 + 0.8 * random_.uniform(), [this, uid] { kubelet(uid, 137); });
+    case Blow::kPodDeleted:
+      return remove_pod(uid);
+    case Blow::kPodTold: {
+      api::Pod& pod = world_.pod(worker.pod);
+      reconcile::test::disrupt(pod, world_.now);
+      pod.meta.deletion_grace_seconds = static_cast<int>(kGrace);
+      pod.meta.deleting = world_.now + std::chrono::seconds(static_cast<int>(kGrace));
+      return settle();
+    }
+    case Blow::kStands:
+      return for_a_while(12, &Worker::stopped);
+    case Blow::kCutOff:
+      return for_a_while(15, &Worker::cut);
+    case Blow::kCutFromOperator:
+      return for_a_while(40, &Worker::cut_from_operator);
+    case Blow::kNodeStands:
+      worker.stopped = worker.cut = true;
+      node_gone_[worker.node] = agenda_.now();
+      agenda_.after(kNotReady, [this, node = worker.node] { node_ready(node, false); });
+      return agenda_.after(kNodeAway, [this, uid, node = worker.node] {
+        node_gone_.erase(node);
+        node_ready(node, true);
+        Worker* const same = find(uid);
+        if (same == nullptr) return;
+        end_process(*same, 137);
+        same->cut = false;
+        kubelet(uid, 137);
+      });
+    case Blow::kLeaderEnds:
+      return;
+  }
+}
+
+void RecoveryWorld::node_ready(const std::string& node, bool ready) {
+  if (ready == false && !node_gone_.contains(node)) return;
+  for (auto& one : world_.nodes) {
+    if (one.meta.name != node || one.ready == ready) continue;
+    one.ready = ready;
+    one.not_ready_since.reset();
+    if (!ready) one.not_ready_since = world_.now;
+  }
+  for (auto& pod : world_.pods) {
+    if (pod.node == node && !ready) pod.ready = false;
+  }
+  settle();
+}
+
+bool RecoveryWorld::recovers(double limit) {
+  const double until = agenda_.now() + limit;
+  std::int64_t since = -1;
+  while (agenda_.now() < until) {
+    run(0.5);
+    const schedule::Plan* const plan = world_.plan();
+    const bool calm = std::ranges::all_of(workers_, [](const auto& entry) {
+      const Worker& worker = *entry.second;
+      return !worker.stopped && !worker.cut && !worker.cut_from_operator;
+    });
+    bool all = operator_up_ && node_gone_.empty() && calm && plan != nullptr &&
+               world_.condition("Ready").status == "True" &&
+               world_.job.status.recovery.lost_replicas.empty();
+    for (std::size_t i = 0; all && i < plan->ranks.size(); ++i) {
+      const PlayedRank* const rank = running(plan->ranks[i].pod_uid);
+      all = rank != nullptr && rank->trains() && rank->revision() == plan->revision;
+    }
+    if (!all) since = -1;
+    if (all && since < 0) since = highest_;
+    if (all && highest_ >= since + 5) return true;
+  }
+  return false;
+}
+
+// Whether a replica of the newest plan is there, all of it.
+bool RecoveryWorld::has_whole_replica() {
+  const schedule::Plan* const plan = world_.plan();
+  if (plan == nullptr) return false;
+  for (int replica = 0; replica < plan->replica_count(); ++replica) {
+    const bool whole = std::ranges::all_of(plan->ranks, [&](const schedule::RankPlace& place) {
+      if (place.replica != replica) return true;
+      const Worker* const worker = find(place.pod_uid);
+      return worker != nullptr && awake(*worker) && !worker->cut && !worker->told_to_end &&
+             worker->rank->layers() != nullptr && worker->rank->step() + 1 >= highest_ &&
+             *worker->rank->layers() == plan->stages[static_cast<std::size_t>(place.stage)];
+    });
+    if (whole) return true;
+  }
+  return false;
+}
+
+void RecoveryWorld::tick() {
+  std::vector<std::string> uids;
+  for (const auto& [uid, worker] : workers_) uids.push_back(uid);
+  for (const std::string& uid : uids) {
+    if (Worker* const worker = find(uid)) tick(*worker);
+  }
+  if (!has_whole_replica()) not_whole_ = agenda_.now();
+  const bool disturbed = std::ranges::any_of(workers_, [](const auto& entry) {
+    const Worker& worker = *entry.second;
+    return worker.stopped || worker.cut || worker.cut_from_operator;
+  });
+  if (disturbed || !operator_up_) disturbed_ = agenda_.now();
+}
+
+}  // namespace weir::sim
