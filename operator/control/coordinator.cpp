@@ -59,7 +59,8 @@ std::optional<protocol::CoordinatorPlace> coordinator_of(const cache::JobView& v
   return protocol::CoordinatorPlace{.pod = pod->meta.name,
                                     .pod_uid = pod->meta.uid,
                                     .address = address_of(*pod),
-                                    .term = term_of(*view.job)};
+                                    .term = term_of(*view.job),
+                                    .lost_pod_uid = named ? named->lost_pod_uid : ""};
 }
 
 bool coordinates(const api::PipelineJob& job, const api::Pod& pod) {

@@ -3,6 +3,7 @@
 // bit of the loss changes, and the former coordinator comes back as a rank.
 #include <csignal>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -54,7 +55,8 @@ class Terms : public testing::Test {
     by_.name({.pod = pods_[worker].name,
               .pod_uid = pods_[worker].uid,
               .address = pods_[worker].host.address + ":" + std::to_string(protocol::kControlPort),
-              .term = term});
+              .term = term,
+              .lost_pod_uid = pods_[std::exchange(coordinator_, worker)].uid});
   }
   bool claimed(std::int64_t term) const {
     return eventually([&] { return by_.claims(term) == kWorkers - 1; });
@@ -70,6 +72,7 @@ class Terms : public testing::Test {
     }
   }
 
+  std::size_t coordinator_ = 0;  // that was named last
   PlayedOperator by_{plan()};
   std::vector<OperatedPod> pods_ = pods_with_addresses(kWorkers);
   OperatedJob job_{by_, pods_, common()};

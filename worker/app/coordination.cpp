@@ -127,7 +127,8 @@ eventlog::Entry entry_of(const coordinator::StepTotal& total, const State& state
           .revision = total.revision};
 }
 
-Outcome begin(State& state) {
+// lost_pod_uid: coordinator::Options.
+Outcome begin(State& state, const std::string& lost_pod_uid) {
   const Options& o = state.options;
   if (o.saves()) {
     if (Outcome failure = find_checkpoints(state)) return failure;
@@ -166,6 +167,7 @@ Outcome begin(State& state) {
                     .for_leaving = !o.saves()},
       .dead_after = o.lost_after.count() > 0 ? o.lost_after : o.dead_after,
       .term = state.term,
+      .lost_pod_uid = lost_pod_uid,
       .on_moved = [&state](std::int64_t term) {
         if (term > state.term) state.doubts = true;
       }};
@@ -237,7 +239,7 @@ void end_with(State& state, Exit exit, std::string reason) {
 Outcome run_coordinator(State& state) {
   if (!state.options.needs_peers()) return std::nullopt;
   if (state.named) state.term = state.named->term;
-  return is_named(state) ? begin(state) : std::nullopt;
+  return is_named(state) ? begin(state, "") : std::nullopt;
 }
 
 std::string coordinator_address(const State& state) {
@@ -268,7 +270,7 @@ std::string find_coordinator(State& state, std::stop_token stop) {
     if (!owned) end_with(state, Exit::kCheckpoint, owned.error().message);
   }
   if (mine && !state.coordinator.runs()) {
-    if (const Outcome failure = begin(state)) {
+    if (const Outcome failure = begin(state, place->lost_pod_uid)) {
       // The others claim again, and another one is named.
       log_error(kComponent, "cannot coordinate", {{"reason", failure->message}});
       return "";

@@ -52,7 +52,7 @@ class JobCoordinator final : public Coordinator {
         on_gone_(std::move(on_gone)),
         startup_(options),
         switch_(options.job_uid, options.model.layers > 0 ? options.model.layers : -1,
-                options.total_steps, options.progress_deadline, options.term),
+                options.total_steps, options.progress_deadline, options.term, options.lost_pod_uid),
         saves_(options.checkpoints, options.total_steps, options.model.layers),
         snapshots_(options.snapshots, options.total_steps),
         rounds_(options.total_steps),

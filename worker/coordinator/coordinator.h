@@ -83,7 +83,8 @@ struct Options {
   SnapshotPolicy snapshots;
   std::chrono::milliseconds report_interval{5000};
   std::chrono::seconds dead_after{30};
-  std::int64_t term = protocol::kFirstTerm;         // of this coordinator
+  std::int64_t term = protocol::kFirstTerm;  // of this coordinator
+  std::string lost_pod_uid;  // coordinated before it; "" = unknown, or this process begins anew
   std::function<void(std::int64_t term)> on_moved;  // PlanSource::Callbacks; may be empty
   // Takes each completed step, on the coordinator's thread; must not block. May be empty.
   std::function<void(const StepTotal&)> on_step;

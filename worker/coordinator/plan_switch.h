@@ -43,12 +43,12 @@ class PlanSwitch {
   PlanSwitch(std::string job_uid, int layers,
              std::int64_t total_steps = std::numeric_limits<std::int64_t>::max(),
              std::chrono::nanoseconds progress_deadline = std::chrono::seconds(1800),
-             std::int64_t term = protocol::kFirstTerm)
+             std::int64_t term = protocol::kFirstTerm, std::string lost_pod_uid = "")
       : job_uid_(std::move(job_uid)),
         layers_(layers),
         total_steps_(total_steps),
         progress_deadline_(progress_deadline),
-        succeeds_(term > protocol::kFirstTerm),
+        lost_pod_uid_(std::move(lost_pod_uid)),
         history_((term - protocol::kFirstTerm) * kHistoriesOfTerm) {}
 
   Effects on_plan(const schedule::Plan& plan, const Members& members, SteadyTime now);
@@ -137,7 +137,8 @@ class PlanSwitch {
   // While training goes on, a link between ranks of the next plan is dead, or one is silent.
   void await_answers(const schedule::Plan& plan, const Members& members, SteadyTime now,
                      Effects& effects);
-  // A new coordinator may soon be found by ranks of the attempt's plan that it does not know yet.
+  // A new coordinator may soon be found by ranks of the attempt's plan that it does not know yet:
+  // by any but the coordinator before it, which is lost.
   bool others_may_come(const Members& members, SteadyTime now) const;
   bool patient() const;  // true if it waits for its pods without a deadline
   // Time limits. Ranks answer PREPARE between two ops, so within a step. A plan is applied when a
@@ -243,7 +244,7 @@ class PlanSwitch {
   const int layers_;
   const std::int64_t total_steps_;
   const std::chrono::nanoseconds progress_deadline_;
-  const bool succeeds_;  // another coordinator, which is lost
+  const std::string lost_pod_uid_;  // of the coordinator before; "" = not known to be lost
   Phase phase_ = Phase::kIdle;
   std::optional<Attempt> attempt_;         // set if phase_ is not kIdle
   std::optional<schedule::Plan> next_;     // a plan that came during a COMMIT

@@ -182,12 +182,11 @@ std::int64_t PlanSwitch::repeated(const Members& members) const {
 
 bool PlanSwitch::others_may_come(const Members& members, SteadyTime now) const {
   if (base_ || now >= members.last_change() + kOthersCome) return false;
-  const auto missing =
-      std::ranges::count_if(attempt_->wanted.ranks, [&](const schedule::RankPlace& rank) {
-        const MemberState* const member = members.by_pod(rank.pod);
-        return member == nullptr || !member->connected();
-      });
-  return !(succeeds_ && missing == 1);  // as a rule the one before this one
+  return std::ranges::any_of(attempt_->wanted.ranks, [&](const schedule::RankPlace& rank) {
+    const MemberState* const member = members.by_pod(rank.pod);
+    const bool missing = member == nullptr || !member->connected();
+    return missing && (lost_pod_uid_.empty() || rank.pod_uid != lost_pod_uid_);
+  });
 }
 
 std::optional<schedule::Plan> PlanSwitch::cover(const Members& members, SteadyTime now) {

@@ -44,6 +44,7 @@ void fields(auto& io, Is<CoordinatorPlace> auto& place) {
   io.required("podUid", place.pod_uid);
   io("address", place.address);
   io.required("term", place.term);
+  io("lostPodUid", place.lost_pod_uid);
 }
 
 template <class Io, Is<Join> T>

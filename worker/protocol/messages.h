@@ -76,6 +76,9 @@ struct CoordinatorPlace {
   std::string pod, pod_uid;
   std::string address;  // of its control port, "10.1.2.3:7070"; "" = not known yet
   std::int64_t term = kFirstTerm;
+  // The pod that coordinated before; "" = nobody did, or an operator of an older release does not
+  // tell.
+  std::string lost_pod_uid = {};
 };
 
 // POST /join

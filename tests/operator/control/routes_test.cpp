@@ -242,6 +242,7 @@ TEST_F(RoutesTest, JoinNamesTheNewestPodOfIndexZeroUntilAnotherIsNamed) {
   EXPECT_EQ(coordinator()->pod_uid, "u-again");
   EXPECT_EQ(coordinator()->address, "10.0.0.7:7070");
   EXPECT_EQ(coordinator()->term, 1);
+  EXPECT_EQ(coordinator()->lost_pod_uid, "");
   EXPECT_EQ(post("report", report_body(1), 0).status, 428) << "it still runs, and may report";
 
   pods_[1]->ips = {"fd00::8"};
@@ -249,6 +250,7 @@ TEST_F(RoutesTest, JoinNamesTheNewestPodOfIndexZeroUntilAnotherIsNamed) {
   EXPECT_EQ(coordinator()->pod_uid, "u-pod-1");
   EXPECT_EQ(coordinator()->address, "[fd00::8]:7070");
   EXPECT_EQ(coordinator()->term, 2);
+  EXPECT_EQ(coordinator()->lost_pod_uid, "u-pod-0");
 }
 
 TEST_F(RoutesTest, WhoJoinsWaitsWhileTheCoordinatorIsChosen) {

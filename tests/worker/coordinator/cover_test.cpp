@@ -277,10 +277,18 @@ TEST(Cover, ALossInTheFirstStepWithoutAReplicaDelaysNothing) {
   }
 }
 
-// A new coordinator, of the second term unless the test says otherwise. Its ranks have done five
-// steps of the plan of ThreeReplicas.
+// A new coordinator, of the second term unless the test says otherwise, where pod 0 coordinated
+// before. Its ranks have done five steps of the plan of ThreeReplicas.
 struct NewCoordinator : World {
-  explicit NewCoordinator(std::int64_t term = 2) : World(0, 1800s, term) { tells = false; }
+  explicit NewCoordinator(std::int64_t term = 2, const std::string& lost_pod_uid = "uid-0")
+      : World(0, 1800s, term, lost_pod_uid) {
+    tells = false;
+  }
+  static schedule::Plan plan() {
+    auto result = replicated(1, Trigger::kInitial, {2, 3, 4});
+    for (auto& rank : result.ranks) rank.pod_uid = "uid-" + rank.pod.substr(rank.pod.size() - 1);
+    return result;
+  }
   void find(const Ranks& who, std::uint32_t revision = 1) {
     for (const int index : who) {
       protocol::Hello hello{.member = member(index), .revision = revision};
@@ -298,7 +306,7 @@ struct NewCoordinator : World {
 
 TEST(Cover, ANewCoordinatorGoesOnWithoutTheReplicaOfTheOneBefore) {
   NewCoordinator job;
-  auto first = replicated(1, Trigger::kInitial, {2, 3, 4});
+  auto first = NewCoordinator::plan();
   first.state = StateMove::kCheckpoint;  // done when it began
   job.offer(first);
   job.find({1, 2, 3, 4});
@@ -320,7 +328,7 @@ TEST(Cover, ANewCoordinatorGoesOnWithoutTheReplicaOfTheOneBefore) {
 
 TEST(Cover, ANewCoordinatorIsSoonFoundByAllThatLive) {
   NewCoordinator job;
-  job.offer(replicated(1, Trigger::kInitial, {2, 3, 4}));
+  job.offer(NewCoordinator::plan());
   job.find({1, 2, 3, 4});
   job.pass(2900ms);
   EXPECT_TRUE(job.receivers<protocol::Prepare>().empty()) << "5 may still find it";
@@ -329,9 +337,30 @@ TEST(Cover, ANewCoordinatorIsSoonFoundByAllThatLive) {
   EXPECT_EQ(places(job.prepared), (std::vector<std::pair<int, int>>{{2, 0}, {3, 0}}));
 }
 
+TEST(Cover, ANewCoordinatorMissesAtOnceOnlyTheOneBefore) {
+  struct Case {
+    const char* lost_pod_uid;
+    Ranks found;
+    bool at_once;
+  };
+  for (const auto& [lost, found, at_once] : {Case{"uid-0", {1, 2, 3, 4, 5}, true},
+                                             {"uid-0", {0, 1, 2, 3, 4}, false},
+                                             {"uid-5", {0, 1, 2, 3, 4}, true},
+                                             {"uid-0", {2, 3, 4, 5}, false},
+                                             {"", {1, 2, 3, 4, 5}, false},
+                                             {"a spare", {1, 2, 3, 4, 5}, false}}) {
+    NewCoordinator job(2, lost);
+    job.offer(NewCoordinator::plan());
+    job.find(found);
+    EXPECT_EQ(!job.receivers<protocol::Prepare>().empty(), at_once) << lost << found.size();
+    job.pass(3100ms);
+    EXPECT_FALSE(job.receivers<protocol::Prepare>().empty()) << lost << found.size();
+  }
+}
+
 TEST(Cover, ANewCoordinatorWaitsForAllRanksOfAPlanThatNobodyHasRun) {
   NewCoordinator job;
-  job.offer(replicated(1, Trigger::kInitial, {2, 3, 4}));
+  job.offer(NewCoordinator::plan());
   job.find({1, 2, 3, 4, 5}, 0);
   job.pass(60s);
   EXPECT_TRUE(job.receivers<protocol::Prepare>().empty());
@@ -339,8 +368,8 @@ TEST(Cover, ANewCoordinatorWaitsForAllRanksOfAPlanThatNobodyHasRun) {
 
 // Its process has ended and is back, and the rank in it, too.
 TEST(Cover, TheFirstCoordinatorWaitsForARankThatIsAlone) {
-  NewCoordinator job(1);
-  job.offer(replicated(1, Trigger::kInitial, {2, 3, 4}));
+  NewCoordinator job(1, "");
+  job.offer(NewCoordinator::plan());
   job.find({1, 2, 3, 4, 5});
   job.pass(2900ms);
   EXPECT_TRUE(job.receivers<protocol::Prepare>().empty());

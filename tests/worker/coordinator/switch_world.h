@@ -58,8 +58,9 @@ inline schedule::Plan replicated(std::uint32_t revision, schedule::Trigger trigg
 
 struct World {
   explicit World(int ranks = 3, std::chrono::nanoseconds progress_deadline = 1800s,
-                 std::int64_t term = protocol::kFirstTerm)
-      : switcher("job", -1, std::numeric_limits<std::int64_t>::max(), progress_deadline, term) {
+                 std::int64_t term = protocol::kFirstTerm, const std::string& lost_pod_uid = "")
+      : switcher("job", -1, std::numeric_limits<std::int64_t>::max(), progress_deadline, term,
+                 lost_pod_uid) {
     for (int index = 0; index < ranks; ++index) come(index);
   }
 

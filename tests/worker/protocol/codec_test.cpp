@@ -239,8 +239,11 @@ TEST(JoinAnswerMessage, CarriesTheKeyAsHex) {
 }
 
 TEST(JoinAnswerMessage, NamesTheCoordinator) {
-  const CoordinatorPlace place{
-      .pod = "x-gpu-1", .pod_uid = "u1", .address = "10.0.0.2:7070", .term = 2};
+  const CoordinatorPlace place{.pod = "x-gpu-1",
+                               .pod_uid = "u1",
+                               .address = "10.0.0.2:7070",
+                               .term = 2,
+                               .lost_pod_uid = "u0"};
   const auto decoded = decode_join_answer(encode(JoinAnswer{"key", place}));
 
   ASSERT_TRUE(decoded.ok() && decoded->coordinator);
@@ -248,6 +251,11 @@ TEST(JoinAnswerMessage, NamesTheCoordinator) {
   EXPECT_EQ(decoded->coordinator->pod_uid, "u1");
   EXPECT_EQ(decoded->coordinator->address, "10.0.0.2:7070");
   EXPECT_EQ(decoded->coordinator->term, 2);
+  EXPECT_EQ(decoded->coordinator->lost_pod_uid, "u0");
+  const auto older = decode_join_answer(
+      R"({"jobKey":"00","coordinator":{"pod":"p","podUid":"u","address":"","term":2}})");
+  ASSERT_TRUE(older.ok() && older->coordinator) << "of an operator that does not tell it";
+  EXPECT_EQ(older->coordinator->lost_pod_uid, "");
   EXPECT_EQ(error_of(decode_join_answer(R"({"jobKey":"00","coordinator":{"pod":"p"}})")),
             "coordinator.podUid: missing");
 }
