@@ -12,6 +12,7 @@
 #include "worker/app/network.h"
 #include "worker/app/operator_calls.h"
 #include "worker/app/own_plan.h"
+#include "worker/app/role.h"
 #include "worker/base/file_error.h"
 #include "worker/base/log.h"
 #include "worker/protocol/codec.h"
@@ -165,7 +166,7 @@ Outcome begin(State& state, const std::string& lost_pod_uid) {
                     .deadline = o.progress_deadline,
                     .copies = o.recovery_copies,
                     .for_leaving = !o.saves()},
-      .dead_after = o.lost_after.count() > 0 ? o.lost_after : o.dead_after,
+      .dead_after = o.silence(),
       .term = state.term,
       .lost_pod_uid = lost_pod_uid,
       .on_moved = [&state](std::int64_t term) {
@@ -216,18 +217,6 @@ std::string own_address(const State& state) {
   return address;
 }
 
-// The first coordinator has a name that outlives its pod's address.
-std::string address_of(const protocol::CoordinatorPlace& place, const Options& o) {
-  return place.term == protocol::kFirstTerm || place.address.empty() ? o.coordinator
-                                                                     : place.address;
-}
-
-// Nothing has been named by an operator of an older release, or without one.
-bool is_named(const State& state) {
-  const Options& o = state.options;
-  return state.named ? state.named->pod_uid == o.pod_uid : o.worker_index == 0;
-}
-
 }  // namespace
 
 void end_with(State& state, Exit exit, std::string reason) {
@@ -239,12 +228,15 @@ void end_with(State& state, Exit exit, std::string reason) {
 Outcome run_coordinator(State& state) {
   if (!state.options.needs_peers()) return std::nullopt;
   if (state.named) state.term = state.named->term;
-  return is_named(state) ? begin(state, "") : std::nullopt;
+  const Options& o = state.options;
+  const bool first = coordinates_first(o.pod_uid, o.worker_index, state.named);
+  return first ? begin(state, "") : std::nullopt;
 }
 
 std::string coordinator_address(const State& state) {
   if (std::string own = own_address(state); !own.empty()) return own;
-  return state.named ? address_of(*state.named, state.options) : state.options.coordinator;
+  return state.named ? address_of(*state.named, state.options.coordinator)
+                     : state.options.coordinator;
 }
 
 std::string find_coordinator(State& state, std::stop_token stop) {
@@ -256,27 +248,31 @@ std::string find_coordinator(State& state, std::stop_token stop) {
   }
   state.doubts = false;
   const auto& place = answer->coordinator;
-  if (!place || place->term < state.term) return "";  // a replica of the operator is behind
-  const bool mine = place->pod_uid == state.options.pod_uid;
-  const bool rises = place->term > state.term;
-  if (rises) {
+  const RoleChange change = change_of({.pod_uid = state.options.pod_uid,
+                                       .term = state.term,
+                                       .coordinates = state.coordinator.runs()},
+                                      place);
+  if (change.follows == RoleChange::Follows::kAsBefore) return "";
+  if (change.rises) {
     log_warn(kComponent, "another coordinator is named",
              {{"pod", place->pod}, {"term", place->term}});
     state.term = place->term;
   }
-  if (state.coordinator.runs() && (rises || !mine)) stop_coordinator(state);
-  if (state.coordinator.runs() && state.folder_lock) {
+  if (change.stops) stop_coordinator(state);
+  if (change.keeps && state.folder_lock) {
     const Status owned = state.folder_lock->check();
     if (!owned) end_with(state, Exit::kCheckpoint, owned.error().message);
   }
-  if (mine && !state.coordinator.runs()) {
+  if (change.begins) {
     if (const Outcome failure = begin(state, place->lost_pod_uid)) {
       // The others claim again, and another one is named.
       log_error(kComponent, "cannot coordinate", {{"reason", failure->message}});
       return "";
     }
   }
-  return mine ? own_address(state) : address_of(*place, state.options);
+  return change.follows == RoleChange::Follows::kItself
+             ? own_address(state)
+             : address_of(*place, state.options.coordinator);
 }
 
 void stop_coordinator(State& state) {

@@ -109,6 +109,8 @@ struct Options {
   std::string listen_ip() const {  // "" = all addresses
     return !listen.empty() ? listen : standalone() ? "127.0.0.1" : "";
   }
+  // After this long unheard a worker, or the coordinator, counts as lost.
+  std::chrono::seconds silence() const { return lost_after.count() > 0 ? lost_after : dead_after; }
   bool plans_itself() const { return standalone() && plan_file.empty(); }
   // A single worker that saves, takes snapshots or writes a training log runs a coordinator, too.
   bool needs_peers() const {

@@ -220,7 +220,7 @@ Outcome connect_to_coordinator(State& state) {
        .settings = settings_of_job(o, *state.model, *state.dataset, state.validation.get()),
        .features = features_of(o),
        .dead_after = o.dead_after,
-       .silent_after = o.lost_after.count() > 0 ? o.lost_after : o.dead_after},
+       .silent_after = o.silence()},
       agent_callbacks(state));
   state.line = state.agent.get();
   const auto send = [&state](const protocol::Message& message) { state.agent->send(message); };

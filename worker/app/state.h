@@ -145,7 +145,7 @@ struct State {
   std::unique_ptr<FatalSignals> fatal_signals;          // null where the program is somebody else's
   std::unique_ptr<eventlog::TrainingLog> training_log;  // of the coordinator; null: none
   std::unique_ptr<eventlog::FlightFiles> flight_files;  // likewise
-  // By /join at the start; nothing: as is_named() in coordination.cpp says.
+  // By /join at the start; nothing: as coordinates_first() says.
   std::optional<protocol::CoordinatorPlace> named;
   std::atomic<std::int64_t> term{protocol::kFirstTerm};  // that this worker follows
   std::atomic<bool> doubts{false};  // the operator has told of another coordinator

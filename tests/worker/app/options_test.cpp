@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/app/options.h"
 
+#include <chrono>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -52,6 +53,12 @@ TEST(Options, HaveDefaultsForAWorkerAlone) {
   EXPECT_FALSE(options.needs_peers());
   EXPECT_FALSE(options.control_port || options.data_port || options.metrics_port);
   EXPECT_EQ(options.connections, 0) << "by measuring";
+}
+
+TEST(Options, SilenceIsThatOfAnyConnectionUnlessItIsToldItself) {
+  EXPECT_EQ(options_of({}).silence(), std::chrono::seconds(30));
+  EXPECT_EQ(options_of({"--dead-after=20"}).silence(), std::chrono::seconds(20));
+  EXPECT_EQ(options_of({"--dead-after=20", "--lost-after=5"}).silence(), std::chrono::seconds(5));
 }
 
 TEST(Options, TakeThePrecision) {
