@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
 
 #include "operator/api/names.h"
 #include "worker/http/text.h"
+#include "worker/protocol/profile.h"
 
 namespace weir::control_server {
 namespace {
@@ -42,6 +44,44 @@ bool matters(const protocol::Report& before, const protocol::Report& now) {
          outcome(before) != outcome(now) || ready(before) != ready(now) ||
          silent(before) != silent(now) || done(before) != done(now) ||
          before.members.size() != now.members.size();
+}
+
+// The times of classes of the members of which `body` has none and `before` has some.
+std::string joined_profile(const protocol::Register& body, const std::string& before) {
+  if (body.profile_json.empty()) return before;
+  if (before.empty() || body.profile_json == before) return body.profile_json;
+  auto profile = protocol::decode_profile(body.profile_json);
+  if (!profile || profile->layers.empty()) return body.profile_json;
+  std::set<std::string> missing;
+  for (const protocol::Member& member : body.members) {
+    for (const auto& rank : member.ranks) missing.insert(rank.device);
+  }
+  for (const auto& [device, times] : profile->layers.front().times) missing.erase(device);
+  if (missing.empty()) return body.profile_json;
+  auto known = protocol::decode_profile(before);
+  if (!known) return body.profile_json;
+  bool adds = false;
+  for (protocol::ProfileLayer& layer : known->layers) {
+    std::erase_if(layer.times, [&](const auto& entry) { return !missing.contains(entry.first); });
+    adds = adds || !layer.times.empty();
+  }
+  if (!adds || !protocol::merge(*profile, *known)) return body.profile_json;
+  return protocol::encode_profile(*profile);
+}
+
+// A new coordinator asks no rank that trains to measure or to time a link, so what it tells may
+// lack what an earlier one of the same model has told.
+void keep_measurements(protocol::Register& body, const protocol::Register& before) {
+  if (before.model.digest != body.model.digest) return;
+  body.profile_json = joined_profile(body, before.profile_json);
+  std::set<std::string> nodes;
+  for (const protocol::Member& member : body.members) nodes.insert(member.node);
+  std::set<std::pair<std::string, std::string>> told;
+  for (const protocol::ProbedLink& link : body.links) told.emplace(link.from_node, link.to_node);
+  for (const protocol::ProbedLink& link : before.links) {
+    const bool there = nodes.contains(link.from_node) && nodes.contains(link.to_node);
+    if (there && !told.contains({link.from_node, link.to_node})) body.links.push_back(link);
+  }
 }
 
 }  // namespace
@@ -159,12 +199,7 @@ int Hub::take_register(const std::string& key, protocol::Register body) {
   {
     const std::lock_guard lock(hub_mutex_);
     Job& job = job_of(key, body.job_uid, answers);
-    // A new coordinator asks no rank that trains to measure.
-    if (job.members && job.members->body.model.digest == body.model.digest) {
-      protocol::Register& before = job.members->body;
-      if (body.profile_json.empty()) body.profile_json = std::move(before.profile_json);
-      if (body.links.empty()) body.links = std::move(before.links);
-    }
+    if (job.members) keep_measurements(body, job.members->body);
     job.members = ReceivedRegister{std::move(body), clock_.system_now()};
     job.sequence = -1;  // it may be a new coordinator, which counts from 0
   }

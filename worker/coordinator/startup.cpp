@@ -10,9 +10,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kSettled = 1s;        // since the last change of members
-constexpr auto kMeasureTime = 900s;  // the default of startupTimeoutSeconds
-constexpr auto kProbeTime = 1s;      // of each round of PROBE
+constexpr auto kSettled = 1s;         // since the last change of members
+constexpr auto kOperatorPlans = 30s;  // from a register to the start of ranks, at most
+constexpr auto kMeasureTime = 900s;   // the default of startupTimeoutSeconds
+constexpr auto kProbeTime = 1s;       // of each round of PROBE
 // 34 ms at 1 Gbit/s, long enough to leave slow start.
 constexpr std::int64_t kProbeBytes = 4 * 1024 * 1024;
 // Even pairs, then odd pairs, so that no rank takes part in two probes at a time; then the other
@@ -31,37 +32,56 @@ std::string device_class(const protocol::Member& member) {
 Startup::Step Startup::advance(const Members& members, SteadyTime now) {
   Step step;
   step.warnings = std::exchange(warnings_, {});
-  if (members.all().empty() || members.version() == registered_version_) return step;
-  if (!members.complete(options_.workers) && now - members.last_change() < kSettled) return step;
-  if (options_.measure && !measure_classes(members, now, step)) return step;
-  if (options_.probe && members.complete(options_.workers) &&
-      !probe_neighbours(members, now, step)) {
+  const bool told = members.version() == registered_version_;
+  if (members.all().empty() || (told && !learned_ && members.version() == measured_version_)) {
     return step;
   }
+  if (!members.complete(options_.workers) && now - members.last_change() < kSettled) return step;
+  const bool trained = std::ranges::any_of(
+      members.all(), [](const auto& entry) { return entry.second.revision != 0; });
+  const bool first = !trained && options_.term == protocol::kFirstTerm;
+  const bool stays_idle = registered_at_ && now - *registered_at_ >= kOperatorPlans;
+  if (first || trained || stays_idle) {
+    if (take_measurements(members, now, step)) {
+      measured_version_ = members.version();
+    } else if (first) {
+      return step;
+    }
+  }
+  const bool busy = !measuring_.empty() || !probing_.empty();
+  if (told && (!learned_ || busy)) return step;
   registered_version_ = members.version();
-  step.register_now = body(members, step);
+  if (!registered_at_) registered_at_ = now;
+  learned_ = false;
+  step.register_now = body(members, trained, step);
   return step;
+}
+
+bool Startup::take_measurements(const Members& members, SteadyTime now, Step& step) {
+  if (options_.measure && !measure_classes(members, now, step)) return false;
+  return !options_.probe || !members.complete(options_.workers) ||
+         probe_neighbours(members, now, step);
 }
 
 bool Startup::measure_classes(const Members& members, SteadyTime now, Step& step) {
   std::erase_if(measuring_, [&](const auto& entry) {
     if (now < entry.second.deadline) return false;
     profiles_[entry.first] = "";
+    learned_ = true;
     step.warnings.push_back("no answer to MEASURE from worker " +
                             std::to_string(entry.second.index));
     return true;
   });
+  std::set<std::string> known;  // classes of ranks that have trained
+  for (const auto& [index, state] : members.all()) {
+    if (state.revision != 0) known.insert(device_class(state.member));
+  }
   bool done = true;
   for (const auto& [index, state] : members.all()) {
     const std::string device = device_class(state.member);
-    if (profiles_.contains(device)) continue;
-    if (measuring_.contains(device)) {
-      done = false;
-      continue;
-    }
-    // A rank that trains needs its cores, and the operator already has its profile.
-    if (state.revision != 0) continue;
+    if (profiles_.contains(device) || known.contains(device)) continue;
     done = false;
+    if (measuring_.contains(device)) continue;
     // Waits for another rank of the class, or for this one to return.
     if (!state.connected()) continue;
     measuring_[device] = {.index = index, .deadline = now + kMeasureTime};
@@ -79,6 +99,7 @@ void Startup::measured(int index, const protocol::Measured& answer) {
     warnings_.push_back("worker " + std::to_string(index) + " could not measure: " + answer.error);
   }
   profiles_[found->first] = answer.error.empty() ? answer.profile_json : "";
+  learned_ = true;
   measuring_.erase(found);
 }
 
@@ -88,6 +109,7 @@ bool Startup::probe_neighbours(const Members& members, SteadyTime now, Step& ste
     if (pair == probing_.end()) continue;
     const auto *from = members.find(pair->from), *to = members.find(pair->to);
     if (answer.bytes_per_second > 0 && from != nullptr && to != nullptr) {
+      learned_ = true;
       protocol::ProbedLink& link = links_[{pair->from, pair->to}];
       link.from_node = from->member.node;
       link.to_node = to->member.node;
@@ -139,11 +161,15 @@ void Startup::lost(int index) {
   std::erase_if(probing_, [&](const Probing& pair) { return pair.from == index; });
 }
 
-protocol::Register Startup::body(const Members& members, Step& step) const {
+// Where others train, newcomers are told of when their class is measured: a plan that has a rank
+// for one ends its measuring.
+protocol::Register Startup::body(const Members& members, bool trained, Step& step) const {
   protocol::Register result{.job_uid = options_.job_uid, .model = options_.model};
   for (const auto& [pair, link] : links_) result.links.push_back(link);
   std::set<std::string> classes;
   for (const auto& [index, state] : members.all()) {
+    const bool measures = state.revision == 0 && measuring_.contains(device_class(state.member));
+    if (trained && measures) continue;
     result.members.push_back(state.member);
     classes.insert(device_class(state.member));
   }

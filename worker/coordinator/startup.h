@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // From the first HELLO to /register, and again whenever members change. Waits until the members
 // have settled, lets one rank per device class time the layers, and probes links of index
-// neighbours if asked to. No socket; time is an argument. Does not decide about plans.
+// neighbours if asked to. Where ranks have trained, or in a later term, the operator has what an
+// earlier coordinator has told: it hears of the members first, and of what newcomers measure
+// afterwards. No socket; time is an argument. Does not decide about plans.
 #pragma once
 
 #include <chrono>
@@ -47,11 +49,13 @@ class Startup {
     SteadyTime deadline{};
   };
 
-  // Returns true when done.
+  // These return true when done.
+  bool take_measurements(const Members& members, SteadyTime now, Step& step);
+  // The operator knows a class of which a rank has trained.
   bool measure_classes(const Members& members, SteadyTime now, Step& step);
   bool probe_neighbours(const Members& members, SteadyTime now, Step& step);
   double median_rate() const;  // of the probed links; 0 without any
-  protocol::Register body(const Members& members, Step& step) const;
+  protocol::Register body(const Members& members, bool trained, Step& step) const;
 
   const Options options_;
   std::map<std::string, std::string> profiles_;  // device class -> profile.json; "" = failed
@@ -61,7 +65,10 @@ class Startup {
   std::vector<Probing> probing_;
   std::map<std::pair<int, int>, protocol::ProbedLink> links_;  // by worker index
   std::vector<std::pair<int, protocol::Probed>> probe_answers_;
-  std::uint64_t registered_version_ = 0;
+  // Members::version() when they were registered, and when nothing was left to measure.
+  std::uint64_t registered_version_ = 0, measured_version_ = 0;
+  std::optional<SteadyTime> registered_at_;  // the first time
+  bool learned_ = false;                     // an answer has come since the last register
 };
 
 // Merges the profiles of several device classes: the layers of the first one with the times of all.

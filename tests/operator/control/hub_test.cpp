@@ -7,6 +7,7 @@
 
 #include "tests/operator/control/fakes.h"
 #include "tests/support/manual_clock.h"
+#include "worker/protocol/profile.h"
 
 namespace weir::control_server {
 namespace hub_test {
@@ -126,20 +127,66 @@ TEST_F(HubTest, DoesNotMournAJobThatItNeverKnew) {
 // A coordinator that is named later asks no rank that trains to measure.
 TEST_F(HubTest, KeepsTheProfileThatAnEarlierCoordinatorHasTold) {
   const protocol::ModelInfo model{.digest = "sha256:1"};
+  const std::vector<protocol::Member> members{{.pod = "p1", .node = "n1"},
+                                              {.pod = "p2", .node = "n2"}};
   hub_.take_register(kKey, {.job_uid = "u",
                             .model = model,
                             .profile_json = "measured",
                             .links = {{.from_node = "n1", .to_node = "n2"}}});
-  hub_.take_register(kKey, {.job_uid = "u", .members = {{.pod = "p"}}, .model = model});
+  hub_.take_register(kKey, {.job_uid = "u", .members = members, .model = model});
   const auto kept = hub_.members(kKey, "u")->body;
-  EXPECT_EQ(kept.members.size(), 1U);
+  EXPECT_EQ(kept.members.size(), 2U);
   EXPECT_EQ(kept.profile_json, "measured");
   EXPECT_EQ(kept.links.size(), 1U);
 
   hub_.take_register(kKey, {.job_uid = "u", .model = model, .profile_json = "again"});
   EXPECT_EQ(hub_.members(kKey, "u")->body.profile_json, "again");
+  EXPECT_TRUE(hub_.members(kKey, "u")->body.links.empty()) << "its nodes are not there";
   hub_.take_register(kKey, {.job_uid = "u", .model = {.digest = "sha256:2"}});
   EXPECT_EQ(hub_.members(kKey, "u")->body.profile_json, "") << "of another model";
+}
+
+std::string profile_of(const std::string& device, double forward, const std::string& layer = "0") {
+  protocol::Profile profile{.model = "gpt-tiny", .digest = "sha256:1"};
+  profile.layers.push_back({.id = layer, .parameter_bytes = 8, .output_bytes_per_sample = 4});
+  profile.layers[0].times[device] = {{.samples = 1, .forward = forward, .backward = 0.2}};
+  return protocol::encode_profile(profile);
+}
+
+// It measures the newcomers alone, on classes of which no rank trains.
+TEST_F(HubTest, AddsToAProfileWhatAnEarlierCoordinatorHasTold) {
+  const protocol::ModelInfo model{.digest = "sha256:1"};
+  std::vector<protocol::Member> members{{.pod = "p1", .node = "n1", .ranks = {{.device = "A"}}},
+                                        {.pod = "p2", .node = "n2", .ranks = {{.device = "B"}}},
+                                        {.pod = "p3", .node = "n3", .ranks = {{.device = "B"}}}};
+  const auto told = [&](const std::string& profile, std::vector<protocol::ProbedLink> links) {
+    hub_.take_register(kKey, {.job_uid = "u",
+                              .members = members,
+                              .model = model,
+                              .profile_json = profile,
+                              .links = std::move(links)});
+    return hub_.members(kKey, "u")->body;
+  };
+  told(profile_of("A", 0.1), {{.from_node = "n1", .to_node = "n2", .bytes_per_second = 1},
+                              {.from_node = "n2", .to_node = "n1", .bytes_per_second = 2}});
+  const auto joined =
+      told(profile_of("B", 0.3), {{.from_node = "n2", .to_node = "n3", .bytes_per_second = 3},
+                                  {.from_node = "n2", .to_node = "n1", .bytes_per_second = 4}});
+  const auto times = protocol::decode_profile(joined.profile_json)->layers[0].times;
+  EXPECT_EQ(times.size(), 2U);
+  EXPECT_EQ(times.at("A")[0].forward, 0.1);
+  EXPECT_EQ(times.at("B")[0].forward, 0.3);
+  ASSERT_EQ(joined.links.size(), 3U);
+  EXPECT_EQ(joined.links[1].bytes_per_second, 4) << "the newer one";
+  EXPECT_EQ(joined.links[2].bytes_per_second, 1);
+
+  const std::string both = joined.profile_json;
+  EXPECT_EQ(told(both, {}).profile_json, both);
+  EXPECT_EQ(told(profile_of("B", 0.4, "other"), {}).profile_json, profile_of("B", 0.4, "other"));
+  told(both, {});
+  members.erase(members.begin());
+  EXPECT_EQ(told(profile_of("B", 0.5), {}).profile_json, profile_of("B", 0.5))
+      << "no member is of class A";
 }
 
 TEST_F(HubTest, StartsAnewWhenTheNameBelongsToAnotherJob) {

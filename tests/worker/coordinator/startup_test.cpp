@@ -23,11 +23,14 @@ std::string profile_of(const std::string& device, const std::string& layer = "bl
 }
 
 struct StartupWorld {
-  explicit StartupWorld(int workers, bool measure = true, bool probe = false)
-      : startup(options(workers, measure, probe)) {}
+  explicit StartupWorld(int workers, bool measure = true, bool probe = false,
+                        std::int64_t term = protocol::kFirstTerm)
+      : startup(options(workers, measure, probe, term)) {}
 
-  static Options options(int workers, bool measure, bool probe) {
-    Options result{.job_uid = "job", .workers = workers, .measure = measure, .probe = probe};
+  static Options options(int workers, bool measure, bool probe,
+                         std::int64_t term = protocol::kFirstTerm) {
+    Options result{
+        .job_uid = "job", .workers = workers, .measure = measure, .probe = probe, .term = term};
     result.model = {.name = "gpt-tiny", .layers = 4, .digest = "sha256:1"};
     return result;
   }
@@ -141,6 +144,81 @@ TEST(Startup, LeavesARankThatTrainsAlone) {
   EXPECT_EQ(world.asked<protocol::Measure>(), Ranks{});
 
   EXPECT_TRUE(world.step.register_now);
+}
+
+// A coordinator whose ranks go on is waited for: nothing is trained until it has reported.
+TEST(Startup, RegistersBeforeItMeasuresWhereRanksHaveTrained) {
+  for (const std::int64_t term : {protocol::kFirstTerm, protocol::kFirstTerm + 1}) {
+    StartupWorld world(3, true, true, term);
+    world.come(0, "cpu", 4);
+    world.come(1, "cpu");  // a process that is back
+    world.come(8192, "cpu");
+    world.come(2, "B");  // a class that the operator does not know yet
+    EXPECT_EQ(world.asked<protocol::Measure>(), Ranks{2})
+        << "the others are of a class that trains";
+    ASSERT_TRUE(world.step.register_now) << term;
+    EXPECT_EQ(world.step.register_now->members.size(), 3U) << "but for the one that measures";
+    EXPECT_EQ(world.step.register_now->profile_json, "");
+    EXPECT_EQ(world.asked<protocol::Measure>(), Ranks{});
+    EXPECT_FALSE(world.step.register_now) << "nothing has changed";
+
+    world.startup.measured(2, {.profile_json = profile_of("B")});
+    world.asked<protocol::Probe>();
+    world.now += 10s;
+    for (int i = 0; i < 8; ++i) {
+      for (const int index : world.asked<protocol::Probe>())
+        world.startup.probed(index, {.bytes_per_second = 5e6});
+      if (world.step.register_now) break;
+    }
+    ASSERT_TRUE(world.step.register_now) << "what the newcomer has measured";
+    EXPECT_EQ(world.step.register_now->profile_json, profile_of("B"));
+    EXPECT_EQ(world.step.register_now->members.size(), 4U);
+    EXPECT_FALSE(world.step.register_now->links.empty());
+    world.asked<protocol::Measure>();
+    EXPECT_FALSE(world.step.register_now);
+  }
+}
+
+// It has been asked to measure before the others had found their coordinator again.
+TEST(Startup, ARankThatStillMeasuresIsToldOfAfterThoseThatHaveTrained) {
+  StartupWorld world(2);
+  world.come(0);
+  world.now += 1s;
+  EXPECT_EQ(world.asked<protocol::Measure>(), Ranks{0});
+  EXPECT_FALSE(world.step.register_now);
+  world.come(1, "cpu", 4);
+  world.asked<protocol::Measure>();
+  ASSERT_TRUE(world.step.register_now);
+  ASSERT_EQ(world.step.register_now->members.size(), 1U);
+  EXPECT_EQ(world.step.register_now->members[0].worker_index, 1);
+  world.startup.measured(0, {.error = "stopped"});  // by a PREPARE
+  world.asked<protocol::Measure>();
+  ASSERT_TRUE(world.step.register_now);
+  EXPECT_EQ(world.step.register_now->members.size(), 2U);
+}
+
+// As a spare that coordinates in the place of the only rank, which it is soon to be.
+TEST(Startup, OfALaterTermRegistersAtOnceAndMeasuresIfNobodyTrainsThen) {
+  StartupWorld world(1, true, false, 2);
+  world.come(8192);
+  world.now += 1s;
+  EXPECT_EQ(world.asked<protocol::Measure>(), Ranks{});
+  ASSERT_TRUE(world.step.register_now);
+  world.now += 29s;
+  EXPECT_EQ(world.asked<protocol::Measure>(), Ranks{});
+  EXPECT_FALSE(world.step.register_now);
+
+  StartupWorld trains = world;
+  trains.members.status(8192, {.epoch = 2, .step = 1});
+  trains.now += 60s;
+  EXPECT_EQ(trains.asked<protocol::Measure>(), Ranks{});
+
+  world.now += 1s;
+  EXPECT_EQ(world.asked<protocol::Measure>(), Ranks{8192}) << "a new leader may have no profile";
+  world.startup.measured(8192, {.profile_json = profile_of("cpu")});
+  world.asked<protocol::Measure>();
+  ASSERT_TRUE(world.step.register_now);
+  EXPECT_EQ(world.step.register_now->profile_json, profile_of("cpu"));
 }
 
 TEST(Startup, RegistersWithoutAProfileAndSaysSoWhenMeasuringFails) {
