@@ -15,7 +15,7 @@ constexpr std::chrono::milliseconds kSyncPoll{50};
 void on_cache_change(RunState& state, const std::string& key, bool first) {
   const cache::JobView view = state.cache->view(key);
   if (view.job && !view.job->meta.deleting) {
-    control_server::publish_newest_plan(*state.hub, key, view);
+    control_server::publish_view(*state.hub, key, view);
   } else if (state.cache->synced()) {
     state.hub->forget(key);
   }

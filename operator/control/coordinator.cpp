@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "operator/api/names.h"
+#include "worker/http/text.h"
 
 namespace weir::control_server {
 namespace {
@@ -66,6 +67,16 @@ std::optional<protocol::CoordinatorPlace> coordinator_of(const cache::JobView& v
 bool coordinates(const api::PipelineJob& job, const api::Pod& pod) {
   const auto& named = job.status.coordinator;
   return named ? named->pod_uid == pod.meta.uid : label(pod, api::kWorkerIndex) == kFirstIndex;
+}
+
+http::Response misdirected(const api::PipelineJob& job,
+                           const std::optional<protocol::CoordinatorPlace>& coordinator) {
+  const std::string term = std::to_string(term_of(job));
+  http::Response response = http::plain_text(
+      421, coordinator ? "pod " + coordinator->pod + " coordinates in term " + term
+                       : "the coordinator is being chosen; the last term is " + term);
+  response.headers.emplace_back(protocol::kTermHeader, term);
+  return response;
 }
 
 }  // namespace weir::control_server

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "operator/api/names.h"
+#include "operator/control/coordinator.h"
 #include "worker/http/text.h"
 #include "worker/protocol/profile.h"
 
@@ -136,6 +137,25 @@ void Hub::publish_plan(const std::string& key, const std::string& job_uid, std::
   send(std::move(answers));
 }
 
+void Hub::name_coordinator(const std::string& key, const std::string& job_uid,
+                           const std::string& pod_uid, std::int64_t term,
+                           const http::Response& refusal) {
+  Answers answers;
+  {
+    const std::lock_guard lock(hub_mutex_);
+    Job& job = job_of(key, job_uid, answers);
+    if (!job.named || term >= job.named->term) {
+      job.named = Named{.pod_uid = pod_uid, .term = term, .refusal = refusal};
+      std::erase_if(job.polls, [&](Poll& poll) {
+        if (poll.pod_uid == pod_uid) return false;
+        answers.emplace_back(std::move(poll.respond), refusal);
+        return true;
+      });
+    }
+  }
+  send(std::move(answers));
+}
+
 void Hub::forget(const std::string& key) {
   Answers answers;
   {
@@ -246,13 +266,15 @@ void Hub::take_claim(const std::string& key, const std::string& job_uid, const s
   if (tells) notify_listener(key);
 }
 
-void Hub::wait_plan(const std::string& key, const std::string& job_uid, std::uint32_t have,
-                    std::chrono::seconds wait, http::Responder respond) {
+void Hub::wait_plan(const std::string& key, const std::string& job_uid, const std::string& pod_uid,
+                    std::uint32_t have, std::chrono::seconds wait, http::Responder respond) {
   Answers answers;
   {
     const std::lock_guard lock(hub_mutex_);
     Job& job = job_of(key, job_uid, answers);
-    if (job.revision > have) {
+    if (job.named && job.named->pod_uid != pod_uid) {
+      answers.emplace_back(std::move(respond), job.named->refusal);
+    } else if (job.revision > have) {
       answers.emplace_back(std::move(respond), plan_answer(job.revision, job.plan_json));
     } else if (wait <= std::chrono::seconds(0)) {
       answers.emplace_back(std::move(respond), unchanged(have));
@@ -262,7 +284,7 @@ void Hub::wait_plan(const std::string& key, const std::string& job_uid, std::uin
                              unchanged(job.polls.front().have));
         job.polls.erase(job.polls.begin());
       }
-      job.polls.push_back({have, clock_.now() + wait, std::move(respond)});
+      job.polls.push_back({pod_uid, have, clock_.now() + wait, std::move(respond)});
     }
   }
   send(std::move(answers));
@@ -298,8 +320,12 @@ void Hub::release_polls() {
   send(std::move(answers));
 }
 
-void publish_newest_plan(Hub& hub, const std::string& key, const cache::JobView& view) {
+void publish_view(Hub& hub, const std::string& key, const cache::JobView& view) {
   if (!view.job) return;
+  if (const auto& named = view.job->status.coordinator) {
+    hub.name_coordinator(key, view.job->meta.uid, named->pod_uid, named->term,
+                         misdirected(*view.job, coordinator_of(view)));
+  }
   const auto& job = view.job->meta;
   const std::string prefix = api::plan_config_maps(job.name);
   std::uint32_t newest = 0;

@@ -55,6 +55,11 @@ class Hub {
   // that have a lower one. Another uid under the same key drops everything about the old job.
   void publish_plan(const std::string& key, const std::string& job_uid, std::uint32_t revision,
                     const std::string& plan_json);
+  // In this term the pod coordinates: polls of others are answered so, and they stop sending. A
+  // term lower than one told before is from a cache that was behind.
+  void name_coordinator(const std::string& key, const std::string& job_uid,
+                        const std::string& pod_uid, std::int64_t term,
+                        const http::Response& refusal);
   // The job is deleted or does not exist: its polls and later calls are answered 410.
   void forget(const std::string& key);
   // Nothing if the job is unknown here or has another uid.
@@ -76,9 +81,9 @@ class Hub {
   void take_claim(const std::string& key, const std::string& job_uid, const std::string& pod_uid,
                   std::int64_t term);
   // Answers 200 as soon as a plan with a revision above `have` is known, 304 after `wait`, or 410
-  // if the job is deleted.
-  void wait_plan(const std::string& key, const std::string& job_uid, std::uint32_t have,
-                 std::chrono::seconds wait, http::Responder respond);
+  // if the job is deleted. pod_uid: of the caller, which name_coordinator() may name.
+  void wait_plan(const std::string& key, const std::string& job_uid, const std::string& pod_uid,
+                 std::uint32_t have, std::chrono::seconds wait, http::Responder respond);
   // Answers the polls whose time is over. Call it a few times a second.
   void expire_polls();
   // Answers all polls 503, because the server stops.
@@ -88,6 +93,7 @@ class Hub {
 
  private:
   struct Poll {
+    std::string pod_uid;
     std::uint32_t have = 0;
     SteadyTime until{};
     http::Responder respond;
@@ -96,6 +102,11 @@ class Hub {
     std::int64_t term = 0;
     SystemTime received{};
     SteadyTime told{};  // when the listener heard of it
+  };
+  struct Named {  // the coordinator
+    std::string pod_uid;
+    std::int64_t term = 0;
+    http::Response refusal;  // for others
   };
   struct Job {
     std::string uid;
@@ -106,6 +117,7 @@ class Hub {
     std::int64_t sequence = -1;           // highest after the last register
     std::vector<Poll> polls;              // oldest first
     std::map<std::string, Claim> claims;  // by pod uid
+    std::optional<Named> named;           // nothing: the pods of index 0 coordinate
   };
   using Answers = std::vector<std::pair<http::Responder, http::Response>>;
 
@@ -122,10 +134,10 @@ class Hub {
   std::function<void(const std::string&)> listener_;
 };
 
-// Publishes the newest plan in the cache whose revision is not above that of the job's status; does
-// nothing if there is none. A ConfigMap with a higher revision is left from a write whose answer
-// was lost. The job's next plan may differ from it, so workers must not follow it. Call this on
-// every replica when the job changes in the cache.
-void publish_newest_plan(Hub& hub, const std::string& key, const cache::JobView& view);
+// Publishes what the cache says of a job: who is named to coordinate, and the newest plan whose
+// revision is not above that of the job's status, if there is one. A ConfigMap with a higher
+// revision is left from a write whose answer was lost. The job's next plan may differ from it, so
+// workers must not follow it. Call this on every replica when the job changes in the cache.
+void publish_view(Hub& hub, const std::string& key, const cache::JobView& view);
 
 }  // namespace weir::control_server

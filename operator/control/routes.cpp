@@ -46,18 +46,6 @@ bool is_name(std::string_view text) {  // of a Kubernetes object
   });
 }
 
-// The caller does not coordinate. A replica's cache may be behind, so the caller compares the term
-// with its own.
-http::Response misdirected(const api::PipelineJob& job,
-                           const std::optional<protocol::CoordinatorPlace>& coordinator) {
-  const std::string term = std::to_string(term_of(job));
-  http::Response response = http::plain_text(
-      421, coordinator ? "pod " + coordinator->pod + " coordinates in term " + term
-                       : "the coordinator is being chosen; the last term is " + term);
-  response.headers.emplace_back(protocol::kTermHeader, term);
-  return response;
-}
-
 std::string bearer(const http::Request& request) {
   const std::string value = http::header_value(request.headers, "Authorization");
   return value.starts_with("Bearer ") ? value.substr(7) : "";
@@ -258,8 +246,8 @@ void Routes::plan(const Caller& caller, const std::string& path, http::Responder
   if (!wait)
     return respond(http::plain_text(400, "wait: \"" + wait_text + "\" is no number of seconds"));
   const std::string key = caller.route.key();
-  publish_newest_plan(parts_.hub, key, parts_.cache.view(key));
-  parts_.hub.wait_plan(key, caller.uid(), static_cast<std::uint32_t>(*have),
+  publish_view(parts_.hub, key, parts_.cache.view(key));
+  parts_.hub.wait_plan(key, caller.uid(), caller.pod->meta.uid, static_cast<std::uint32_t>(*have),
                        std::chrono::seconds(std::min<std::int64_t>(*wait, kMaxWait.count())),
                        std::move(respond));
 }

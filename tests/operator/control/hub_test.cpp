@@ -7,6 +7,7 @@
 
 #include "tests/operator/control/fakes.h"
 #include "tests/support/manual_clock.h"
+#include "worker/http/text.h"
 #include "worker/protocol/profile.h"
 
 namespace weir::control_server {
@@ -19,9 +20,10 @@ constexpr const char* kKey = "team-a/gpt";
 class HubTest : public testing::Test {
  protected:
   using Answer = std::shared_ptr<std::optional<http::Response>>;
-  Answer poll(std::uint32_t have, std::chrono::seconds wait = 50s, const std::string& uid = "u") {
+  Answer poll(std::uint32_t have, std::chrono::seconds wait = 50s, const std::string& uid = "u",
+              const std::string& pod_uid = "p0") {
     auto answer = std::make_shared<std::optional<http::Response>>();
-    hub_.wait_plan(kKey, uid, have, wait,
+    hub_.wait_plan(kKey, uid, pod_uid, have, wait,
                    [answer](http::Response response) { *answer = std::move(response); });
     return answer;
   }
@@ -61,7 +63,7 @@ TEST_F(HubTest, AnswersAnOpenPollWhenAHigherRevisionIsPublished) {
 
 TEST_F(HubTest, AnswersOnlyThePollsOfThatJob) {
   auto other = std::make_shared<std::optional<http::Response>>();
-  hub_.wait_plan("team-a/other", "o", 0, 50s,
+  hub_.wait_plan("team-a/other", "o", "p0", 0, 50s,
                  [other](http::Response response) { *other = std::move(response); });
   const Answer mine = poll(0);
 
@@ -189,6 +191,34 @@ TEST_F(HubTest, AddsToAProfileWhatAnEarlierCoordinatorHasTold) {
       << "no member is of class A";
 }
 
+// The long poll of one that coordinates no more would last for most of a minute.
+TEST_F(HubTest, EndsThePollsOfOthersWhenACoordinatorIsNamed) {
+  FakeCache cache;
+  cache.add_job("gpt", "u", 3);
+  publish_view(hub_, kKey, cache.view(kKey));
+  const Answer former = poll(3, 50s, "u", "p0"), next = poll(3, 50s, "u", "p1");
+  EXPECT_EQ(status(former), 0) << "nobody is named";
+
+  const auto name = [&](const std::string& uid, std::int64_t term) {
+    cache.name_coordinator("gpt", {.pod = "gpt-" + uid, .pod_uid = uid, .term = term});
+    publish_view(hub_, kKey, cache.view(kKey));
+  };
+  name("p1", 2);
+  ASSERT_EQ(status(former), 421);
+  EXPECT_EQ(http::header_value((*former)->headers, protocol::kTermHeader), "2");
+  EXPECT_EQ(status(next), 0);
+  EXPECT_EQ(status(poll(0, 50s, "u", "p0")), 421) << "its call was under way";
+  EXPECT_EQ(hub_.open_polls(), 1U);
+
+  name("p2", 3);
+  EXPECT_EQ(status(next), 421);
+  name("p1", 2);
+  EXPECT_EQ(status(poll(3, 50s, "u", "p2")), 0) << "a cache that is behind moves nobody";
+  name("p2", 3);
+  hub_.publish_plan(kKey, "u", 4, "{plan 4}");
+  EXPECT_EQ(status(poll(3, 50s, "u", "p2")), 200);
+}
+
 TEST_F(HubTest, StartsAnewWhenTheNameBelongsToAnotherJob) {
   hub_.publish_plan(kKey, "u", 9, "{old}");
   hub_.take_register(kKey, {.job_uid = "u"});
@@ -276,7 +306,7 @@ TEST_F(HubTest, TakesTheNewestPlanOfTheRightOwnerFromTheCache) {
   cache.add_plan("gpt", "u", "12x", "{12}");
   cache.add_plan("gpt", "u", "control", "{}");
 
-  publish_newest_plan(hub_, kKey, cache.view(kKey));
+  publish_view(hub_, kKey, cache.view(kKey));
 
   EXPECT_EQ((*poll(0))->body, "{10}");
 }
