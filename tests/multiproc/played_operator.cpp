@@ -21,13 +21,15 @@ PlayedOperator::PlayedOperator(const std::string& address) : waits_(true) {
 
 void PlayedOperator::serve(const std::string& address) {
   address_ = address;
-  auto server = http::make_server(
-      {.address = address}, [this](http::IncomingRequest incoming, http::Responder respond) {
-        const http::Response response = answer(incoming.request);
-        if (response.status != 304) return respond(response);
-        const std::lock_guard lock(mutex_);
-        polls_.push_back(std::move(respond));  // a long poll, which ends with the test
-      });
+  auto server = http::make_server({.address = address},
+                                  [this](http::IncomingRequest incoming, http::Responder respond) {
+                                    std::unique_lock lock(mutex_);
+                                    const http::Response response = answer(incoming.request);
+                                    if (response.status == 304)
+                                      return polls_.push_back(std::move(respond));
+                                    lock.unlock();
+                                    respond(response);
+                                  });
   WEIR_CHECK(server.ok(), "a free port");
   server_ = *std::move(server);
 }
@@ -65,11 +67,24 @@ void PlayedOperator::use(const schedule::Plan& plan) {
   const std::lock_guard lock(mutex_);
   plan_ = plan;
   planned_ = true;
+  for (auto& respond : std::exchange(polls_, {})) respond(plan_answer());
 }
 
 void PlayedOperator::name(const protocol::CoordinatorPlace& place) {
   const std::lock_guard lock(mutex_);
   named_ = place;
+  for (auto& respond : std::exchange(polls_, {})) respond(misdirected());  // of the one before
+}
+
+http::Response PlayedOperator::plan_answer() const {
+  return {
+      200, {{"ETag", "\"" + std::to_string(plan_.revision) + "\""}}, protocol::encode_plan(plan_)};
+}
+
+http::Response PlayedOperator::misdirected() const {
+  return {421,
+          {{protocol::kTermHeader, std::to_string(named_->term)}},
+          "pod " + named_->pod + " coordinates"};
 }
 
 std::size_t PlayedOperator::claims(std::int64_t term) const {
@@ -109,15 +124,12 @@ void PlayedOperator::make_plan(const std::vector<protocol::Member>& members) {
 }
 
 http::Response PlayedOperator::answer(const http::Request& request) {
-  const std::lock_guard lock(mutex_);
   const std::string path = http::path_of(request.path);
   const std::string call = path.substr(path.rfind('/') + 1);
   if (call == "join") return join(request.body);
   if (named_ &&
       http::header_value(request.headers, "Authorization") != "Bearer " + named_->pod_uid) {
-    return {421,
-            {{protocol::kTermHeader, std::to_string(named_->term)}},
-            "pod " + named_->pod + " coordinates"};
+    return misdirected();
   }
   if (call == "register") {
     registered_ = *protocol::decode_register(request.body);
@@ -128,9 +140,7 @@ http::Response PlayedOperator::answer(const http::Request& request) {
     const bool has = http::query_value(request.path, "have") == std::to_string(plan_.revision);
     if (!planned_) return http::plain_text(503, "no plan yet");
     if (has) return {304, {}, ""};
-    return {200,
-            {{"ETag", "\"" + std::to_string(plan_.revision) + "\""}},
-            protocol::encode_plan(plan_)};
+    return plan_answer();
   }
   if (call == "report") {
     report_ = *protocol::decode_report(request.body);

@@ -27,7 +27,7 @@ class PlayedOperator {
   explicit PlayedOperator(const std::string& address);
 
   std::string url() const;
-  // A plan with ranks, before the first one.
+  // A plan with ranks: the first one, or a newer one.
   void use(const schedule::Plan& plan);
   // This worker coordinates from now on; before the first call it is the one of index 0.
   void name(const protocol::CoordinatorPlace& place);
@@ -45,8 +45,11 @@ class PlayedOperator {
 
  private:
   void serve(const std::string& address);
+  // With the lock held. 304: when the next plan comes, or another coordinator.
   http::Response answer(const http::Request& request);
   http::Response join(const std::string& body);
+  http::Response plan_answer() const;
+  http::Response misdirected() const;
   void make_plan(const std::vector<protocol::Member>& members);
 
   std::string address_;

@@ -39,6 +39,61 @@ std::vector<std::string> common() {
   return words;
 }
 
+// Writes a plan of one rank, which has the state that its ranks hold.
+schedule::Plan alone(const std::string& pod, int revision) {
+  auto read = protocol::decode_plan(PlanText{.trigger = revision == 1 ? "Initial" : "Restart",
+                                             .state = revision == 1 ? "Checkpoint" : "Recover",
+                                             .revision = revision,
+                                             .stages = 1,
+                                             .shares = {4}}
+                                        .json());
+  EXPECT_TRUE(read) << read.error().message;
+  read->job_uid = "u";
+  read->ranks = {{.pod = pod}};
+  return *read;
+}
+
+// No other worker has a rank, and the idle one has measured nothing.
+TEST(TermsOfOneRank, AnIdleWorkerCoordinatesAndTakesTheRank) {
+  PlayedOperator by("127.0.0.1");
+  const auto pods = pods_with_addresses(2);
+  auto words = model();
+  words.emplace_back("--lost-after=2");
+  OperatedJob job(by, pods, words);
+  const auto registered = [&](std::size_t members, const std::string& first) {
+    return eventually([&] {
+      const auto now = by.registered().members;
+      return now.size() == members && now[0].pod == first;
+    });
+  };
+  const auto trains = [&](std::size_t worker) {
+    const auto done = [&] { return logged_steps(job.loss_log(worker)).size(); };
+    return eventually([&, before = done()] { return done() >= before + kEnough; });
+  };
+  ASSERT_TRUE(registered(2, pods[0].name)) << job.errors();
+  by.use(alone(pods[0].name, 1));
+  ASSERT_TRUE(trains(0)) << job.errors();
+
+  job.worker(0).signal(SIGSTOP);
+  ASSERT_TRUE(eventually([&] { return by.claims(1) == 1; })) << job.errors(1);
+  by.name({.pod = pods[1].name,
+           .pod_uid = pods[1].uid,
+           .address = pods[1].host.address + ":" + std::to_string(protocol::kControlPort),
+           .term = 2,
+           .lost_pod_uid = pods[0].uid});
+  ASSERT_TRUE(registered(1, pods[1].name)) << job.errors(1);
+  by.use(alone(pods[1].name, 2));
+  ASSERT_TRUE(trains(1)) << job.errors(1);
+
+  job.worker(0).signal(SIGCONT);
+  ASSERT_TRUE(registered(2, pods[0].name)) << "it is a worker without a rank: " << job.errors();
+  ASSERT_TRUE(trains(1)) << job.errors(1);
+  const auto log = logged_steps(job.loss_log(1));
+  const auto expected = losses_alone(model(), 4, log.size());
+  ASSERT_EQ(expected.size(), log.size());
+  for (std::size_t i = 0; i < log.size(); ++i) EXPECT_EQ(log[i].loss_hex, expected[i]) << i;
+}
+
 // Replica r has the workers 2 r and 2 r + 1.
 class Terms : public testing::Test {
  protected:

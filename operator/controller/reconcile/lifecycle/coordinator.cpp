@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which worker coordinates the others (worker/protocol/README.md "Terms"). Most of those with a
 // rank must say that they do not hear the one of the present term, and then the operator must not
-// hear it either: a network that is broken for one side alone moves nobody.
+// hear it either: a network that is broken for one side alone moves nobody. Where no other worker
+// has a rank, those that are idle hear it, too, and may take that of the coordinator.
 #include <algorithm>
 #include <string>
 #include <tuple>
@@ -59,19 +60,19 @@ bool claims_loss(const View& view, const api::Pod& pod, std::int64_t term) {
   });
 }
 
-// The workers with a rank that run, without the coordinator, and those that claim its loss. Slots
-// are in the order of indices, so the first is the next coordinator.
+// The workers that run, without the coordinator, and those of them that claim its loss. Slots are
+// in the order of indices, so the first is the next coordinator.
 struct Votes {
   int voters = 0;
   std::vector<const Slot*> claimants;
   bool enough() const { return 2 * std::ssize(claimants) > voters; }
 };
 
-Votes count_votes(const View& view, const Draft& draft, const Present& now) {
+template <class May>
+Votes votes_of(const View& view, const Draft& draft, const Present& now, May may) {
   Votes votes;
   for (const Slot& slot : view.slots) {
-    if (!goes_on(draft, slot) || slot.pod->meta.uid == now.pod_uid || !in_plan(view, *slot.pod))
-      continue;
+    if (!goes_on(draft, slot) || slot.pod->meta.uid == now.pod_uid || !may(slot)) continue;
     ++votes.voters;
     if (!slot.pod->meta.deleting && claims_loss(view, *slot.pod, now.term))
       votes.claimants.push_back(&slot);
@@ -131,14 +132,19 @@ bool met_since_move(const View& view, const api::CoordinatorStatus& coordinator,
 
 void name_coordinator(const View& view, Draft& draft) {
   const Present now = present_one(view, draft);
-  const Votes votes = count_votes(view, draft, now);
-  // Nobody is left who could claim anything. Until then those that join wait.
-  if (now.lost != nullptr && draft.status.coordinator && votes.voters == 0) {
+  Votes votes =
+      votes_of(view, draft, now, [&](const Slot& slot) { return in_plan(view, *slot.pod); });
+  if (votes.voters == 0) {
     const Slot& first = view.slots.front();
     const bool comes = first.pod && !worker_ended(*first.pod) && !first.pod->meta.deleting &&
                        !replaced_by_restart(draft, *first.pod);
-    if (comes) move_to(view, draft, now, first);
-    return;
+    // Until one is named, workers that join wait.
+    if (now.lost != nullptr && draft.status.coordinator && comes)
+      return move_to(view, draft, now, first);
+    // One that is no member has never heard the coordinator.
+    votes = votes_of(view, draft, now, [&](const Slot& slot) {
+      return view.plan != nullptr && registered(view, slot);
+    });
   }
   if (!votes.enough()) return;
   if (now.lost == nullptr) {

@@ -159,9 +159,8 @@ bool has_substitute(const View& view, const Draft& draft, const Slot& lost) {
     return false;
   }
   return std::ranges::any_of(view.slots, [&](const Slot& slot) {
-    return slot.group == lost.group && !coordinates(draft.status, slot) && registered(view, slot) &&
-           !slot.pod->meta.deleting && slot.pod->ready && !in_plan(view, *slot.pod) &&
-           !last_sign_of(view, draft, *slot.pod);
+    return slot.group == lost.group && registered(view, slot) && !slot.pod->meta.deleting &&
+           slot.pod->ready && !in_plan(view, *slot.pod) && !last_sign_of(view, draft, *slot.pod);
   });
 }
 

@@ -190,6 +190,69 @@ TEST(Coordinator, IsOfTheWorkersWithARank) {
   EXPECT_EQ(coordinator(world), "job-gpu-1 2");
 }
 
+World alone_with_spares(int spares) {
+  World world = two_stages(1);
+  world.job.spec.worker_groups[0].count = 1;
+  world.job.spec.worker_groups[0].spares = spares;
+  world.job.spec.stages = 1;
+  world.run();
+  world.steps(3, 1.2);
+  return world;
+}
+
+TEST(Coordinator, OfOneRankIsAnIdleWorkerWhereMostOfThemClaimItsLoss) {
+  struct Case {
+    const char* what;
+    std::chrono::seconds unheard;
+    std::vector<const char*> claimants;
+    bool registered;
+    const char* coordinator;
+  };
+  const auto second = "job-gpu-s1";
+  for (const Case& one :
+       {Case{"most", 7s, {kSpare, second}, true, "job-gpu-s0 2"},
+        {"one of two", 7s, {second}, true, ""},
+        {"the operator hears it", 5s, {kSpare, second}, true, ""},
+        {"the present one claims, too", 7s, {"job-gpu-0", second}, true, ""},
+        {"the other is no member, so it has no vote", 7s, {second}, false, "job-gpu-s1 2"}}) {
+    World world = alone_with_spares(2);
+    if (!one.registered) {
+      std::erase_if(world.members->body.members,
+                    [](const protocol::Member& member) { return member.pod == kSpare; });
+    }
+    world.now += one.unheard;
+    for (const char* pod : one.claimants)
+      world.claims.push_back({world.pod(pod).meta.uid, 1, world.now});
+    world.settle();
+    EXPECT_EQ(coordinator(world), one.coordinator) << one.what;
+  }
+}
+
+TEST(Coordinator, ThatWasIdleTakesTheOnlyRankAtOnce) {
+  World world = alone_with_spares(1);
+  lose(world, {kSpare});
+  world.settle();
+  ASSERT_EQ(coordinator(world), "job-gpu-s0 2");
+  EXPECT_EQ(world.job.status.last_restart_reason, "WorkerSilent");
+  ASSERT_EQ(world.job.status.plan.revision, 2);
+  EXPECT_THAT(ranks_of(*world.plan()), UnorderedElementsAre(kSpare));
+  EXPECT_EQ(world.last_note("SpareUsed"), "job-gpu-s0 takes stage 0 of job-gpu-0");
+
+  world.claims.clear();
+  world.coordinator_applies();
+  world.settle();
+  EXPECT_EQ(world.condition("Ready").reason, "Running");
+  world.kubelets_run();
+  coordinator_reports(world);
+  world.settle();
+  EXPECT_EQ(world.job.status.recovery.spares, "1/1") << "the new pod of worker 0";
+  EXPECT_EQ(world.job.status.restarts, 1);
+
+  world.fail(kSpare, 0);
+  world.settle();
+  EXPECT_EQ(world.condition("Complete").status, "True");
+}
+
 TEST(Coordinator, WorkersThatHaveEndedHaveNoVote) {
   World world = training();
   world.fail("job-gpu-2", 137);
@@ -251,6 +314,17 @@ TEST(Coordinator, IsNobodyElseBeforeAPlan) {
   std::erase_if(world.pods, [](const auto& pod) { return pod.meta.name == "job-gpu-0"; });
   world.settle();
   EXPECT_EQ(coordinator(world), "");
+
+  World registered;
+  registered.settle();
+  registered.kubelets_run();
+  registered.workers_register();
+  registered.members->body.profile_json.clear();
+  registered.settle();
+  ASSERT_TRUE(registered.plans.empty());
+  lose(registered, {"job-gpu-1", "job-gpu-2", "job-gpu-3"});
+  registered.settle();
+  EXPECT_EQ(coordinator(registered), "");
 }
 
 TEST(Coordinator, TheRankOfTheFormerOneGoesToASpareAtOnce) {
