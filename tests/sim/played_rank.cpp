@@ -102,7 +102,7 @@ void PlayedRank::on(const engine::Letter& letter) {
     on_saved(*saved);
   } else if (std::holds_alternative<protocol::Measure>(message)) {
     protocol::Measured measured{.profile_json = profile_};
-    if (generation_) measured = {.error = "this worker trains"};
+    if (generation_ && generation_->stage >= 0) measured = {.error = "this worker trains"};
     mailbox_.answer(letter, measured);
   }
 }

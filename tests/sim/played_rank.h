@@ -80,6 +80,7 @@ class PlayedRank {
   }
   std::int64_t step() const { return held_ ? held_->step : 0; }
   std::int64_t history() const { return held_ ? held_->history : 0; }
+  std::int64_t ran_history() const { return ran_history_; }
   std::uint32_t revision() const { return generation_ ? generation_->plan.revision : 0; }
   const schedule::Plan* plan() const { return generation_ ? &generation_->plan : nullptr; }
   // A live stage with all updates.

@@ -163,6 +163,14 @@ void RecoveryWorld::begins(const PlayedRank& rank) {
 
 void RecoveryWorld::ends_step(const PlayedRank& rank) {
   const std::int64_t step = rank.step(), history = rank.history();
+  const bool remembered = std::ranges::any_of(workers_, [&](const auto& entry) {
+    return entry.second->rank && entry.second->rank->ran_history() >= highest_history_;
+  });
+  if (history < highest_history_ && !remembered) {  // nobody is left that knows of it
+    highest_history_ = highest_ = 0;
+    ended_.clear();
+    note("from step 0");
+  }
   if (history < highest_history_) {
     // A coordinator that is cut off may train on with whom it reaches: in vain, since the others
     // have another one, but not wrongly, since a step has one result.
@@ -352,7 +360,8 @@ void RecoveryWorld::strike(Blow blow) {
     agenda_.after(0.5 + most * random_.uniform(), [this, uid, flag, life] {
       Worker* const same = find(uid);
       const bool ended = flag == &Worker::stopped && (same == nullptr || same->life != life);
-      if (same == nullptr || ended || node_gone_.contains(same->node)) return;
+      const bool away = same != nullptr && node_gone_.contains(same->node);
+      if (same == nullptr || ended || (away && flag != &Worker::cut_from_operator)) return;
       same->*flag = false;
       wake(*same);
     });

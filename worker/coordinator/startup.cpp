@@ -27,23 +27,40 @@ std::string device_class(const protocol::Member& member) {
   return member.ranks.empty() ? "" : member.ranks.front().device;
 }
 
+// One that has been part of a generation without a stage is idle.
+bool may_train(const MemberState& state) {
+  const protocol::Inventory& told = state.inventory;
+  const bool idle = told.history > 0 && !told.running &&
+                    std::ranges::all_of(told.held, [](const auto& one) { return one.snapshot; });
+  return state.revision != 0 && !idle;
+}
+
+std::set<std::string> classes_that_have_trained(const Members& members) {
+  std::set<std::string> classes;
+  for (const auto& [index, state] : members.all()) {
+    if (state.revision != 0) classes.insert(device_class(state.member));
+  }
+  return classes;
+}
+
 }  // namespace
 
 Startup::Step Startup::advance(const Members& members, SteadyTime now) {
   Step step;
   step.warnings = std::exchange(warnings_, {});
   const bool told = members.version() == registered_version_;
-  if (members.all().empty() || (told && !learned_ && members.version() == measured_version_)) {
-    return step;
-  }
+  const bool stays_idle = registered_at_ && now - *registered_at_ >= kOperatorPlans;
+  const bool measured = members.version() == measured_version_ && (measured_all_ || !stays_idle);
+  if (members.all().empty() || (told && !learned_ && measured)) return step;
   if (!members.complete(options_.workers) && now - members.last_change() < kSettled) return step;
   const bool trained = std::ranges::any_of(
       members.all(), [](const auto& entry) { return entry.second.revision != 0; });
   const bool first = !trained && options_.term == protocol::kFirstTerm;
-  const bool stays_idle = registered_at_ && now - *registered_at_ >= kOperatorPlans;
   if (first || trained || stays_idle) {
-    if (take_measurements(members, now, step)) {
+    const bool all = first || stays_idle;
+    if (take_measurements(members, now, all, step)) {
       measured_version_ = members.version();
+      measured_all_ = all;
     } else if (first) {
       return step;
     }
@@ -51,19 +68,19 @@ Startup::Step Startup::advance(const Members& members, SteadyTime now) {
   const bool busy = !measuring_.empty() || !probing_.empty();
   if (told && (!learned_ || busy)) return step;
   registered_version_ = members.version();
-  if (!registered_at_) registered_at_ = now;
+  registered_at_ = now;
   learned_ = false;
   step.register_now = body(members, trained, step);
   return step;
 }
 
-bool Startup::take_measurements(const Members& members, SteadyTime now, Step& step) {
-  if (options_.measure && !measure_classes(members, now, step)) return false;
+bool Startup::take_measurements(const Members& members, SteadyTime now, bool all, Step& step) {
+  if (options_.measure && !measure_classes(members, now, all, step)) return false;
   return !options_.probe || !members.complete(options_.workers) ||
          probe_neighbours(members, now, step);
 }
 
-bool Startup::measure_classes(const Members& members, SteadyTime now, Step& step) {
+bool Startup::measure_classes(const Members& members, SteadyTime now, bool all, Step& step) {
   std::erase_if(measuring_, [&](const auto& entry) {
     if (now < entry.second.deadline) return false;
     profiles_[entry.first] = "";
@@ -72,19 +89,21 @@ bool Startup::measure_classes(const Members& members, SteadyTime now, Step& step
                             std::to_string(entry.second.index));
     return true;
   });
-  std::set<std::string> known;  // classes of ranks that have trained
-  for (const auto& [index, state] : members.all()) {
-    if (state.revision != 0) known.insert(device_class(state.member));
-  }
+  const auto known = classes_that_have_trained(members);
   bool done = true;
   for (const auto& [index, state] : members.all()) {
     const std::string device = device_class(state.member);
-    if (profiles_.contains(device) || known.contains(device)) continue;
+    // A rank that trains needs its cores. Those of its class are asked if the operator makes no use
+    // of them: as a new leader it may have forgotten the profile.
+    if (profiles_.contains(device) || may_train(state) || refused_.contains(index) ||
+        (!all && known.contains(device)))
+      continue;
     done = false;
     if (measuring_.contains(device)) continue;
     // Waits for another rank of the class, or for this one to return.
     if (!state.connected()) continue;
-    measuring_[device] = {.index = index, .deadline = now + kMeasureTime};
+    measuring_[device] = {
+        .index = index, .deadline = now + kMeasureTime, .seemed_idle = state.revision != 0};
     step.send.emplace_back(index, protocol::Measure{.samples = options_.measure_samples,
                                                     .rounds = options_.measure_rounds});
   }
@@ -95,6 +114,11 @@ void Startup::measured(int index, const protocol::Measured& answer) {
   const auto found =
       std::ranges::find_if(measuring_, [&](const auto& m) { return m.second.index == index; });
   if (found == measuring_.end()) return;
+  if (!answer.error.empty() && found->second.seemed_idle) {  // another one of its class may be
+    refused_.insert(index);
+    measuring_.erase(found);
+    return;
+  }
   if (!answer.error.empty()) {
     warnings_.push_back("worker " + std::to_string(index) + " could not measure: " + answer.error);
   }
@@ -157,21 +181,23 @@ void Startup::probed(int index, const protocol::Probed& answer) {
 }
 
 void Startup::lost(int index) {
+  refused_.erase(index);
   std::erase_if(measuring_, [&](const auto& m) { return m.second.index == index; });
   std::erase_if(probing_, [&](const Probing& pair) { return pair.from == index; });
 }
 
-// Where others train, newcomers are told of when their class is measured: a plan that has a rank
-// for one ends its measuring.
+// Where others train, newcomers of another class are told of when that is measured: a plan that has
+// a rank for one ends its measuring.
 protocol::Register Startup::body(const Members& members, bool trained, Step& step) const {
   protocol::Register result{.job_uid = options_.job_uid, .model = options_.model};
   for (const auto& [pair, link] : links_) result.links.push_back(link);
   std::set<std::string> classes;
+  const auto known = classes_that_have_trained(members);
   for (const auto& [index, state] : members.all()) {
-    const bool measures = state.revision == 0 && measuring_.contains(device_class(state.member));
-    if (trained && measures) continue;
+    const std::string device = device_class(state.member);
+    if (trained && measuring_.contains(device) && !known.contains(device)) continue;
     result.members.push_back(state.member);
-    classes.insert(device_class(state.member));
+    classes.insert(device);
   }
   std::vector<std::string> parts;
   for (const auto& device : classes) {

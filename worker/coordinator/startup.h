@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,6 +44,7 @@ class Startup {
   struct Measuring {
     int index = 0;
     SteadyTime deadline{};
+    bool seemed_idle = false;  // in a plan that others train; it knows better
   };
   struct Probing {  // one pair of neighbours in one round
     int from = 0, to = 0;
@@ -50,9 +52,9 @@ class Startup {
   };
 
   // These return true when done.
-  bool take_measurements(const Members& members, SteadyTime now, Step& step);
-  // The operator knows a class of which a rank has trained.
-  bool measure_classes(const Members& members, SteadyTime now, Step& step);
+  bool take_measurements(const Members& members, SteadyTime now, bool all, Step& step);
+  // all: also classes of which a rank has trained, whose profile the operator should know.
+  bool measure_classes(const Members& members, SteadyTime now, bool all, Step& step);
   bool probe_neighbours(const Members& members, SteadyTime now, Step& step);
   double median_rate() const;  // of the probed links; 0 without any
   protocol::Register body(const Members& members, bool trained, Step& step) const;
@@ -60,6 +62,7 @@ class Startup {
   const Options options_;
   std::map<std::string, std::string> profiles_;  // device class -> profile.json; "" = failed
   std::map<std::string, Measuring> measuring_;
+  std::set<int> refused_;  // ranks that seemed idle
   std::vector<std::string> warnings_;
   int probe_round_ = 0;  // of those that have begun
   std::vector<Probing> probing_;
@@ -67,7 +70,8 @@ class Startup {
   std::vector<std::pair<int, protocol::Probed>> probe_answers_;
   // Members::version() when they were registered, and when nothing was left to measure.
   std::uint64_t registered_version_ = 0, measured_version_ = 0;
-  std::optional<SteadyTime> registered_at_;  // the first time
+  bool measured_all_ = false;                // of it also idle ranks of classes that have trained
+  std::optional<SteadyTime> registered_at_;  // the last time
   bool learned_ = false;                     // an answer has come since the last register
 };
 

@@ -173,7 +173,7 @@ void Engine::on_peer_lost(const protocol::PeerLost& lost) {
 // On this thread, which alone calls the layers.
 protocol::Measured Engine::on_measure(const protocol::Measure& request) {
   if (!parts_.measure) return {.error = "this worker cannot measure"};
-  if (generation_) return {.error = "this worker trains"};
+  if (generation_ && generation_->placed) return {.error = "this worker trains"};
   const std::stop_source source = mailbox_.begin_measuring();
   if (leaving()) return {.error = "this worker leaves"};
   return parts_.measure(request, source.get_token());

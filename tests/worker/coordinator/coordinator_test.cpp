@@ -22,6 +22,7 @@ using weir::test::eventually;
 using weir::test::RecordingEngine;
 
 const std::string kKey = "the key of the job";
+SystemClock kClock;
 
 std::string profile() {
   protocol::Profile result{.model = "gpt-tiny", .digest = "sha256:1"};
@@ -73,7 +74,7 @@ struct Cluster {
                     .measure = true};
     options.model = {.name = "gpt-tiny", .layers = workers, .digest = "sha256:1"};
     auto started =
-        start_coordinator(options, kKey, source.front(), [](const std::string&) {}, {clock});
+        start_coordinator(options, kKey, source.front(), [](const std::string&) {}, {kClock});
     EXPECT_TRUE(started.ok());
     coordinator = *std::move(started);
     for (int index = 0; index < workers; ++index) start(index);
@@ -303,12 +304,12 @@ TEST(Coordinator, DoesNotWaitAtTheEndBeyondTheDeadline) {
 TEST(Coordinator, NamesAPortThatIsTaken) {
   MemorySource source, other;
   const auto first = start_coordinator({.listen_ip = "127.0.0.1", .port = 0, .job_uid = "job"},
-                                       kKey, source.front(), [](const std::string&) {}, {clock});
+                                       kKey, source.front(), [](const std::string&) {}, {kClock});
   ASSERT_TRUE(first.ok());
 
   const auto second =
       start_coordinator({.listen_ip = "127.0.0.1", .port = (*first)->port(), .job_uid = "job"},
-                        kKey, other.front(), [](const std::string&) {}, {clock});
+                        kKey, other.front(), [](const std::string&) {}, {kClock});
 
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.error().code, Code::kUnavailable);
