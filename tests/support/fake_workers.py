@@ -24,7 +24,13 @@ def make_nodes(plane, names=NODES):
         plane.api("POST", "/api/v1/nodes", {"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
                                             "status": {"capacity": {"cpu": "64", "memory": "64Gi", "pods": "110"}}})
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": now(), "lastTransitionTime": now()}
-        plane.api("PATCH", f"/api/v1/nodes/{name}/status", {"status": {"conditions": [ready]}}, "application/merge-patch+json")
+        plane.api("PATCH", f"/api/v1/nodes/{name}/status", {"status": {"conditions": [ready], "nodeInfo": node_info()}}, "application/merge-patch+json")
+
+
+def node_info():
+    """Of a kubelet that starts containers again in their pods."""
+    names = ("machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion", "kubeProxyVersion", "operatingSystem", "architecture")
+    return {**dict.fromkeys(names, ""), "kubeletVersion": "v1.35.4"}
 
 
 def now():
@@ -54,15 +60,18 @@ class Control:
         """(code, decoded body, headers); code 0: no answer."""
         connection = http.client.HTTPSConnection("127.0.0.1", self.port(), context=self.context, timeout=15)
         try:
-            connection.request(method, self.base + call, None if body is None else json.dumps(body),
-                               {"Authorization": f"Bearer {token}", "Content-Type": "application/json"})
-            answer = connection.getresponse()
-            text = answer.read()
-            return answer.status, json.loads(text) if text.startswith(b"{") else {}, dict(answer.getheaders())
+            return self.once(connection, method, call, token, body)
         except (OSError, http.client.HTTPException):
             return 0, {}, {}
         finally:
             connection.close()
+
+    def once(self, connection, method, call, token, body):
+        connection.request(method, self.base + call, None if body is None else json.dumps(body),
+                           {"Authorization": f"Bearer {token}", "Content-Type": "application/json"})
+        answer = connection.getresponse()
+        text = answer.read()
+        return answer.status, json.loads(text) if text.startswith(b"{") else {}, dict(answer.getheaders())
 
 
 class Workers:
@@ -77,6 +86,7 @@ class Workers:
         self.have = self.applied = 0
         self.plans, self.steps, self.sequence = [], 0, 0
         self.failed = None          # uid of the pod that was made to fail
+        self.restarts = {}          # of containers in their pods, by uid
         self.done = False
         self.codes = []             # answers of the control API that were no success
 
@@ -93,15 +103,19 @@ class Workers:
         if not pod["spec"].get("nodeName"):
             self.plane.api("POST", self.path(pod, "/binding"), {"metadata": {"name": pod["metadata"]["name"]}, "target": {"kind": "Node", "name": NODES[index % 4]}})
         conditions = [{"type": t, "status": "True", "lastTransitionTime": now()} for t in ("PodScheduled", "Initialized", "ContainersReady", "Ready")]
-        state = {"name": "trainer", "ready": True, "restartCount": 0, "image": "x", "imageID": "x", "state": {"running": {"startedAt": now()}}}
-        self.set_status(pod, {"phase": "Running", "podIP": f"127.1.0.{index + 1}", "podIPs": [{"ip": f"127.1.0.{index + 1}"}],
-                              "startTime": now(), "conditions": conditions, "containerStatuses": [state]})
+        address = f"127.1.{index // 250}.{index % 250 + 1}"   # indices of spares are high
+        self.set_status(pod, {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "startTime": now(), "conditions": conditions,
+                              "containerStatuses": [self.trainer(pod, True, {"running": {"startedAt": now()}})]})
+
+    def trainer(self, pod, ready, state):
+        """Status of the container."""
+        return {"name": "trainer", "ready": ready, "restartCount": self.restarts.get(pod["metadata"]["uid"], 0), "image": "x", "imageID": "x", "state": state}
 
     def end_pod(self, pod, code):
         ended = {"exitCode": code, "reason": "Error" if code else "Completed", "startedAt": now(), "finishedAt": now()}
-        state = {"name": "trainer", "ready": False, "restartCount": 0, "image": "x", "imageID": "x", "state": {"terminated": ended}}
         conditions = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": now()}, {"type": "Ready", "status": "False", "lastTransitionTime": now()}]
-        self.set_status(pod, {"phase": "Failed" if code else "Succeeded", "conditions": conditions, "containerStatuses": [state]})
+        self.set_status(pod, {"phase": "Failed" if code else "Succeeded", "conditions": conditions,
+                              "containerStatuses": [self.trainer(pod, False, {"terminated": ended})]})
 
     def set_status(self, pod, status):
         self.plane.api("PATCH", self.path(pod, "/status"), {"status": status}, "application/strategic-merge-patch+json")

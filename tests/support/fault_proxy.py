@@ -94,15 +94,16 @@ class Request:
         return self.head + b"\r\n\r\n" + self.body
 
 
-_loops = []
+_loops, _loops_lock = [], threading.Lock()
 
 
 def _loop():
     """The event loop of all proxies, in a thread of its own that lives as long as the program."""
-    if not _loops:
-        _loops.append(asyncio.new_event_loop())
-        threading.Thread(target=_loops[0].run_forever, daemon=True).start()
-    return _loops[0]
+    with _loops_lock:
+        if not _loops:
+            _loops.append(asyncio.new_event_loop())
+            threading.Thread(target=_loops[0].run_forever, daemon=True).start()
+        return _loops[0]
 
 
 class Closed(Exception):
