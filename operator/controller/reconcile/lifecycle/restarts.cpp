@@ -212,16 +212,44 @@ void count_restart(const View& view, Draft& draft, const Failure& failure, const
   draft.status.last_restart_reason = name(failure.cause);
 }
 
-// Whether a failure of this time belongs to an episode that has been counted, and in which training
-// has not gone on yet.
-bool counted(const Draft& draft, Time time) {
-  const auto& recovered = draft.status.recovery.last;
-  const auto covers = [&](const std::optional<Time>& last) {
-    const bool trained = last && recovered && recovered->time >= *last && time >= recovered->time &&
-                         time >= *last + kApart;
-    return last && time <= *last + kEpisode && !trained;
+// When a plan was applied that was made after this time and is in force still.
+std::optional<Time> applied_after(const Draft& draft, Time time) {
+  const auto& plan = draft.status.plan;
+  const auto* replan = api::find_condition(draft.status.conditions, "ReplanInProgress");
+  const bool in_force = plan.revision > 0 && plan.applied_revision == plan.revision && plan.time &&
+                        *plan.time >= time && replan != nullptr && replan->status == "False";
+  return in_force ? std::optional(replan->since) : std::nullopt;
+}
+
+// Whether a failure of this time belongs to the episode of a restart, in which training has not
+// gone on yet. The last recovery may be that of this failure already: a coordinator that reports is
+// quicker than a kubelet.
+bool in_episode(const Draft& draft, const std::optional<Time>& restart, Time time) {
+  if (!restart || time > *restart + kEpisode) return false;
+  const auto trained = [&](const std::optional<Time>& again) {
+    return again && *again >= *restart && time >= *again && time >= *restart + kApart;
   };
-  return covers(draft.status.recovery.last_container_end) || covers(draft.status.last_restart_time);
+  const auto& recovered = draft.status.recovery.last;
+  return !(recovered && trained(recovered->time)) && !trained(applied_after(draft, *restart));
+}
+
+bool counted(const Draft& draft, Time time) {
+  return in_episode(draft, draft.status.recovery.last_container_end, time) ||
+         in_episode(draft, draft.status.last_restart_time, time);
+}
+
+// Whether the loss is counted already, as an end after which its kubelet starts the trainer again:
+// the same end, or the silence of a process that has not joined again since.
+bool counted_in_place(const Draft& draft, const Failure& failure) {
+  const auto& counted_end = draft.status.recovery.last_container_end;
+  if (failure.slot == nullptr || !failure.time || !counted_end) return false;
+  const auto second = [](Time time) { return std::chrono::floor<std::chrono::seconds>(time); };
+  if (second(*failure.time) == second(*counted_end)) return true;
+  const auto& restarts = draft.status.recovery.container_restarts;
+  return failure.cause == Cause::kWorkerSilent && failure.slot->pod &&
+         std::ranges::find(restarts, failure.slot->pod->meta.uid,
+                           &api::ContainerRestarts::pod_uid) != restarts.end() &&
+         in_episode(draft, counted_end, *failure.time);
 }
 
 }  // namespace
@@ -268,12 +296,7 @@ void record_failure(const View& view, Draft& draft, const Failure& failure,
                     const std::string& scope, Time episode_end) {
   const Verdict verdict = judge(view, draft, failure);
   auto& status = draft.status;
-  // Counted already, as an end after which its kubelet starts the trainer again.
-  const auto& counted_end = status.recovery.last_container_end;
-  const auto second = [](Time time) { return std::chrono::floor<std::chrono::seconds>(time); };
-  const bool in_place = failure.slot != nullptr && failure.time && counted_end &&
-                        second(*failure.time) == second(*counted_end);
-  if (!in_place) {
+  if (!counted_in_place(draft, failure)) {
     if (ends_job(view, draft, failure, verdict)) return;
     count_restart(view, draft, failure, verdict);
   }
