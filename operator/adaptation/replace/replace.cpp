@@ -33,9 +33,9 @@ std::optional<std::string> slowest_node(const facts::Facts& facts) {
   return slowest;
 }
 
-// Whether a spare can take the place of the worker at once. None takes that of the coordinator
+// Whether a spare waits where the network is better. None takes the place of the coordinator
 // (operator/controller/reconcile/plans/substitute.cpp).
-bool spare_waits(const facts::Facts& facts, const facts::Worker& worker) {
+bool spare_on_better_node(const facts::Facts& facts, const facts::Worker& worker) {
   if (worker.coordinates || facts.spec.restart_scope != api::RestartScope::kWorker) return false;
   const auto slow = facts::slow_nodes(facts.history->links);
   return std::ranges::any_of(facts.spares, [&](const facts::Worker& spare) {
@@ -112,7 +112,7 @@ std::optional<gate::Proposal> propose(const facts::Facts& facts, const costing::
           ? std::nullopt
           : costing::predicted_step(with_usual_links(facts, costing.model, costing.input, *node),
                                     costing.state);
-  const bool spare = worker != nullptr && spare_waits(facts, *worker);
+  const bool spare = worker != nullptr && spare_on_better_node(facts, *worker);
   if (!seconds || !(spare || free_node_exists(facts))) {
     gate::nothing_offered(memory.record);
     return std::nullopt;

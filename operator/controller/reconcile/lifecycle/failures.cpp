@@ -152,15 +152,15 @@ bool was_in_plan(const View& view, const Slot& slot) {
          std::ranges::any_of(view.plan->idle, same);
 }
 
-// Whether a worker without a stage waits that can take the place of this one at once.
+// Whether a worker without a stage waits that can take the place of this one, which may still live:
+// its kubelet must see it, too.
 bool has_substitute(const View& view, const Draft& draft, const Slot& lost) {
   if (coordinates(draft.status, lost) || view.spec().restart_scope != api::RestartScope::kWorker ||
       !in_plan(view, *lost.pod)) {
     return false;
   }
   return std::ranges::any_of(view.slots, [&](const Slot& slot) {
-    return slot.group == lost.group && registered(view, slot) && !slot.pod->meta.deleting &&
-           slot.pod->ready && !in_plan(view, *slot.pod) && !last_sign_of(view, draft, *slot.pod);
+    return slot.group == lost.group && waits_for_stage(view, draft, slot) && slot.pod->ready;
   });
 }
 
@@ -246,6 +246,15 @@ bool in_plan(const View& view, const api::Pod& pod) {
   if (view.plan == nullptr) return false;
   return std::ranges::any_of(view.plan->ranks,
                              [&](const auto& rank) { return rank.pod_uid == pod.meta.uid; });
+}
+
+bool waits_for_stage(const View& view, const Draft& draft, const Slot& slot) {
+  if (!registered(view, slot) || slot.pod->meta.deleting || in_plan(view, *slot.pod) ||
+      last_sign_of(view, draft, *slot.pod)) {
+    return false;
+  }
+  const api::Node* node = node_of(view, slot.pod->node);
+  return node == nullptr || node->ready;
 }
 
 bool leaves_its_node(const Draft& draft, const api::Pod& pod, Cause cause) {

@@ -44,6 +44,9 @@ void fail_job(const View& view, Draft& draft, const std::string& reason,
 bool heard_out(const View& view, Draft& draft, const Failure& failure);
 // Whether the pod has a rank in the plan in force.
 bool in_plan(const View& view, const api::Pod& pod);
+// Whether the worker has no stage in the plan in force and can take one at once, as far as is
+// known: it has registered, and neither the coordinator nor the control plane misses it.
+bool waits_for_stage(const View& view, const Draft& draft, const Slot& slot);
 // A pod of this node is to be made again elsewhere for this cause, which is recorded, and this one
 // is as old.
 bool leaves_its_node(const Draft& draft, const api::Pod& pod, Cause cause);

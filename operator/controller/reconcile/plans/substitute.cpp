@@ -12,7 +12,7 @@
 namespace weir::reconcile {
 namespace {
 
-enum class Place : unsigned char { kGood, kSlow, kClosing, kGone };  // the best ones first
+enum class Place : unsigned char { kGood, kSlow, kClosing };  // the best ones first
 
 struct Free {  // a worker without a stage
   std::string group;
@@ -21,11 +21,9 @@ struct Free {  // a worker without a stage
   const protocol::Member* member = nullptr;
 };
 
-// A worker without a stage may be on the node whose other worker is lost. A node that is cordoned
-// is about to be drained.
+// A node that is cordoned is about to be drained.
 Place place_of(const View& view, const std::string& node, bool slow) {
   const api::Node* known = node_of(view, node);
-  if (known != nullptr && !known->ready) return Place::kGone;
   if (known != nullptr && !known->schedulable) return Place::kClosing;
   return slow ? Place::kSlow : Place::kGood;
 }
@@ -44,8 +42,7 @@ std::optional<schedule::Plan> with_substitutes(const View& view, const Draft& dr
       view.spec().restart_scope != api::RestartScope::kWorker) {
     return std::nullopt;
   }
-  std::set<std::string> ranked, work;  // uids
-  for (const schedule::RankPlace& rank : view.plan->ranks) ranked.insert(rank.pod_uid);
+  std::set<std::string> work;  // uids
   const auto slow = facts::slow_nodes(draft.adaptation.memory.history.links);
   std::vector<Free> free;
   bool coordinator = false;
@@ -56,12 +53,11 @@ std::optional<schedule::Plan> with_substitutes(const View& view, const Draft& dr
     if (member == members.end()) continue;
     work.insert(member->pod_uid);
     coordinator = coordinator || coordinates(draft.status, slot);
-    if (ranked.contains(member->pod_uid)) continue;
+    if (!waits_for_stage(view, draft, slot)) continue;
     // A worker on a slow node may be idle for that reason; a spare is there for any other.
     const bool on_slow = slow.contains(member->node);
-    const Place place = place_of(view, member->node, on_slow);
-    if (place == Place::kGone || (on_slow && !slot.spare)) continue;
-    free.push_back({slot.group, slot.spare, place, &*member});
+    if (on_slow && !slot.spare) continue;
+    free.push_back({slot.group, slot.spare, place_of(view, member->node, on_slow), &*member});
   }
   std::ranges::stable_sort(free, {}, &Free::place);
   if (!coordinator) return std::nullopt;  // nobody would take up the plan

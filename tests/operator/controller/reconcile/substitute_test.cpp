@@ -77,6 +77,22 @@ TEST(Substitute, AnIdleWorkerTakesThePlaceOfALostOneAtOnce) {
   EXPECT_EQ(world.condition("Ready").status, "True");
 }
 
+TEST(Substitute, OneThatTheCoordinatorDoesNotHearTakesNoPlace) {
+  World world = with_idle();
+  const std::string idle = world.plan()->idle.front();
+  world.report->body.members = {
+      {.pod = idle, .pod_uid = world.pod(idle).meta.uid, .silent_seconds = 8}};
+  world.fail(victim_of(world), 137);
+  world.settle();
+  EXPECT_EQ(world.job.status.restarts, 1);
+  EXPECT_EQ(world.job.status.plan.revision, 1) << "it would wait for a machine that is gone";
+
+  world.report->body.members[0].silent_seconds = 0;
+  world.settle();
+  EXPECT_EQ(world.job.status.plan.revision, 2);
+  EXPECT_TRUE(has_stage(*world.plan(), idle));
+}
+
 TEST(Substitute, ThePodOfTheLostWorkerIsNotWaitedFor) {
   World world = with_idle();
   const std::string lost = victim_of(world);
