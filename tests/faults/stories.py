@@ -20,14 +20,16 @@ from lab import check
 REST_LIMIT = 150    # seconds from a loss until the job trains as before; what is denied is asked for again after 30
 EPISODE = 30        # failures of so many seconds after a restart are part of it
 # Restarts of the job by what happened. One that only stood still has not been lost.
-COUNTED = {"ends": "Crashed", "hangs": "WorkerSilent", "pauses": None, "restarts": "Crashed", "evicted": "Disrupted", "deleted": "PodDeleted"}
+COUNTED = {"ends": "Crashed", "hangs": "WorkerSilent", "pauses": None, "restarts": "Crashed", "returns": "Crashed", "evicted": "Disrupted",
+           "deleted": "PodDeleted"}
 # Without a spare one that hangs is waited for. The coordinator of term 1 is not drained: the next pod of its index has that term, too.
 LOSSES = {
     0: ("coordinator_ends", "coordinator_pauses", "coordinator_restarts", "worker_ends", "worker_evicted", "worker_deleted", "worker_restarts"),
     1: ("coordinator_ends", "coordinator_hangs", "coordinator_restarts", "worker_ends", "worker_hangs", "worker_evicted", "worker_deleted", "worker_restarts")}
 PAIRS = {
     0: (("coordinator_ends", "coordinator_ends"), ("coordinator_ends", "coordinator_evicted"), ("coordinator_pauses", "worker_evicted"),
-        ("coordinator_restarts", "coordinator_ends"), ("worker_evicted", "coordinator_ends"), ("worker_deleted", "worker_restarts"), ("worker_restarts", "worker_ends")),
+        ("coordinator_restarts", "coordinator_ends"), ("worker_evicted", "coordinator_ends"), ("worker_deleted", "worker_restarts"),
+        ("worker_restarts", "worker_ends")),
     1: (("coordinator_ends", "worker_evicted"), ("coordinator_hangs", "coordinator_evicted"), ("coordinator_hangs", "coordinator_restarts"),
         ("worker_ends", "worker_ends"), ("worker_evicted", "coordinator_hangs"), ("worker_hangs", "coordinator_ends"), ("worker_restarts", "worker_hangs"))}
 
@@ -52,9 +54,9 @@ class Story:
         return {reason: count for reason, count in counted.items() if reason}
 
 
-# Of the first seeds, which each run tells.
+# Of the first seeds; a normal run tells five of them. A coordinator that returns is started again, too late for the others.
 FIRST = {1: Story(2, 1, ("coordinator_hangs",)), 2: Story(1, 0, ("worker_evicted", "coordinator_ends")), 3: Story(2, 1, ("worker_ends",)),
-         4: Story(1, 1, ("worker_evicted",))}
+         4: Story(1, 1, ("worker_evicted",)), 5: Story(1, 1, ("coordinator_returns",)), 6: Story(2, 0, ("coordinator_returns",))}
 
 
 def story_of(seed):
@@ -164,7 +166,8 @@ class Telling:
                 and plan.get("revision") == plan.get("appliedRevision") == workers.revision and workers.chief()
                 and len(alive) == len(workers.all) == 4 + self.story.spares and all(w.follows and w.unheard is None for w in alive)
                 and (not self.story.spares or recovery.get("spares") == "1/1")
-                and status.get("restarts", 0) >= restarts and not recovery.get("lostReplicas") and last >= restart and workers.steps >= self.mark + 12)
+                and recovery.get("incarnation", 0) == workers.incarnation and status.get("restarts", 0) >= restarts
+                and not recovery.get("lostReplicas") and last >= restart and workers.steps >= self.mark + 12)
 
     def victim_of(self, loss):
         chief = self.workers.chief()
@@ -175,7 +178,7 @@ class Telling:
         """Or the next loss may be part of the restart before: that of a pod which is older, unless its process has trained since."""
         status, pause = self.status(), 3
         restart, made = status.get("lastRestartTime"), int(victim.pod["metadata"]["annotations"]["weir.dev/pod-generation"])
-        if restart is not None and happens not in ("pauses", "restarts") and made < status.get("podGeneration", 0):
+        if restart is not None and happens not in ("pauses", "restarts", "returns") and made < status.get("podGeneration", 0):
             pause = fake_recovery.seconds_of(restart) + EPISODE + 3 - time.time()
         end = time.monotonic() + max(3, pause)
         self.wait("the episode is over", lambda: time.monotonic() > end)
@@ -183,14 +186,16 @@ class Telling:
     def lose(self, victim, happens):
         workers = self.workers
         coordinates, term, revision = victim is workers.chief(), workers.chief().leads.term, workers.revision
-        goes = happens in ("ends", "hangs", "evicted", "deleted")
+        goes = happens in ("ends", "hangs", "evicted", "deleted") or (happens == "returns" and self.story.spares)
         if goes and (self.story.spares or coordinates):
             workers.held.add(victim.index)   # a new pod needs longer than a claim and a spare
         if happens == "ends":
             workers.end_pod(victim.pod, 137)
         elif happens in ("hangs", "pauses"):
             victim.hangs = time.monotonic()
-        elif happens == "restarts":
+        elif happens in ("restarts", "returns"):
+            if happens == "returns":
+                workers.slow.add(victim.uid)
             workers.restart_in_place(victim)
         else:
             workers.leave(victim, evicted=happens == "evicted")
@@ -198,8 +203,9 @@ class Telling:
             self.wait("another one coordinates", lambda: any(w.leads and w.leads.term > term for w in workers.alive()))
         if self.story.spares and goes:
             self.wait("the spare has the place", lambda: workers.revision > revision)
-        if happens == "pauses":
-            victim.hangs = None
+        if happens in ("pauses", "returns"):
+            workers.slow.clear()
+            workers.all.get(victim.uid, victim).hangs = None
         workers.held.clear()
 
     def facts(self):
@@ -266,6 +272,7 @@ def schedule(world, seed):
         except lab.Failure as failure:
             told = "\n    ".join(map(str, fault_proxy.random_rules(seed)))
             used = "\n    ".join(bench.proxy.used)
-            raise lab.Failure(f"{failure}\n  story: {story}{f', the operator is killed after {kill:.1f} s' if kill else ''}\n  rules of seed {seed}:\n    {told}\n  used:\n    {used}\n  log: {bench.folder}/op.log"
+            killed = f", the operator is killed after {kill:.1f} s" if kill else ""
+            raise lab.Failure(f"{failure}\n  story: {story}{killed}\n  rules of seed {seed}:\n    {told}\n  used:\n    {used}\n  log: {bench.folder}/op.log"
                               f"\n  again: tests/faults/run --first {seed} --seeds 1 recovery_schedules") from failure
         return f"{story}; {len(bench.proxy.used)} faults, {terms} terms" + (f", {bench.restarts} restarts of the operator" if bench.restarts else "")

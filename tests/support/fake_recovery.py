@@ -89,6 +89,7 @@ class RecoveringWorkers(Workers):
         super().__init__(plane, namespace, job, control_port, total_steps, fail_at=0)
         self.all = {}               # Worker by pod uid
         self.held = set()           # worker indices whose new pods do not start yet
+        self.slow = set()           # pod uids whose next process does nothing until it is said
         self.finish = False         # the last steps may be done
         self.told = set()           # (term, pod uid) that the operator has answered to workers
         self.revision, self.incarnation, self.boots = 0, 0, {}   # of the generation that trains or has trained last
@@ -161,6 +162,7 @@ class RecoveringWorkers(Workers):
             uid = pod["metadata"]["uid"]
             if uid not in self.all:
                 self.all[uid] = Worker(pod, self.restarts.get(uid, 0))
+                self.all[uid].hangs = time.monotonic() if uid in self.slow else None
             self.all[uid].pod = pod
         if self.operator is None:
             found = self.control()
