@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "operator/control/coordinator.h"
+#include "worker/app/role.h"
 
 namespace weir::sim {
 namespace {
@@ -266,30 +267,29 @@ void RecoveryWorld::answered(Worker& worker,
     worker.unconnected_since = agenda_.now();
     worker.place = place;
     worker.term = place->term;
-    if (place->pod_uid == worker.uid) coordinate(worker);
+    if (app::coordinates_first(worker.uid, worker.index, place)) coordinate(worker, "");
     return;
   }
-  if (!place || place->term < worker.term) return;
-  const bool mine = place->pod_uid == worker.uid, rises = place->term > worker.term;
+  const app::RoleChange change = app::change_of(
+      {.pod_uid = worker.uid, .term = worker.term, .coordinates = worker.coordinator != nullptr},
+      place);
+  if (change.follows == app::RoleChange::Follows::kAsBefore) return;
   worker.term = place->term;
-  if (worker.coordinator && (rises || !mine)) {
+  worker.place = place;
+  if (change.stops) {
     note(worker.pod + " gives up its role");
     worker.coordinator.reset();
   }
-  const std::string before = worker.place ? worker.place->pod_uid : "";
-  worker.place = place;
-  if (mine && !worker.coordinator) coordinate(worker);
-  if (worker.session == 0 || place->pod_uid == before) return;
-  if (const auto found = sessions_.find(worker.session);
-      found != sessions_.end() && found->second->server != place->pod_uid) {
-    found->second->rank_gone = true;
-    worker.session = 0;
-    worker.unconnected_since = agenda_.now();
-    worker.rank->mailbox().session_lost();
-  }
+  if (change.begins) coordinate(worker, place->lost_pod_uid);
+  const auto found = sessions_.find(worker.session);
+  if (found == sessions_.end() || found->second->server == place->pod_uid) return;
+  found->second->rank_gone = true;
+  worker.session = 0;
+  worker.unconnected_since = agenda_.now();
+  worker.rank->mailbox().session_lost();
 }
 
-void RecoveryWorld::coordinate(Worker& worker) {
+void RecoveryWorld::coordinate(Worker& worker, const std::string& lost_pod_uid) {
   note(worker.pod + " coordinates in term " + std::to_string(worker.term));
   const int life = worker.life;
   coordinator::Options options{
@@ -302,6 +302,7 @@ void RecoveryWorld::coordinate(Worker& worker) {
       .snapshots = {.every_steps = 4, .deadline = std::chrono::seconds(60), .for_leaving = true},
       .dead_after = std::chrono::seconds(static_cast<int>(kSilent)),
       .term = worker.term,
+      .lost_pod_uid = lost_pod_uid,
       .on_moved = [this, uid = worker.uid, life](std::int64_t term) {
         Worker* const same = find(uid);
         if (same != nullptr && same->life == life && term > same->term) same->doubts = true;

@@ -191,7 +191,8 @@ void RecoveryWorld::ends_step(const PlayedRank& rank) {
       const Worker* const worker = find(one.first);
       return worker != nullptr && worker->rank && worker->life == one.second;
     });
-    if (known && case_.replicas > 1 && agenda_.now() - not_whole_ > kWhole) {
+    const bool calm = agenda_.now() - disturbed_ > kHealed;
+    if (known && calm && case_.replicas > 1 && agenda_.now() - not_whole_ > kWhole) {
       ++needlessly_;
       note("made again: " + rank.describe());
     }

@@ -61,7 +61,8 @@ class RecoveryWorld final : public RankNetwork {
   std::string state() const;
   std::int64_t steps() const { return highest_; }
   std::int64_t repeated() const { return repeated_; }
-  // Steps made again though another replica was whole all the time.
+  // Steps made again though another replica was whole all the time, and nobody was cut off or stood
+  // still: each side of a split may take the other one for lost.
   std::int64_t needlessly_repeated() const { return needlessly_; }
   // Steps of ranks that were cut off, while others had begun a later history.
   std::int64_t in_vain() const { return in_vain_; }
@@ -116,7 +117,7 @@ class RecoveryWorld final : public RankNetwork {
   void follow(Worker& worker);
   void ask(Worker& worker);
   void answered(Worker& worker, const std::optional<protocol::CoordinatorPlace>& place);
-  void coordinate(Worker& worker);
+  void coordinate(Worker& worker, const std::string& lost_pod_uid);
   Worker* place_of_coordinator(const Worker& worker);
 
   // The operator.

@@ -103,7 +103,7 @@ bool Startup::measure_classes(const Members& members, SteadyTime now, bool all, 
     // Waits for another rank of the class, or for this one to return.
     if (!state.connected()) continue;
     measuring_[device] = {
-        .index = index, .deadline = now + kMeasureTime, .seemed_idle = state.revision != 0};
+        .index = index, .deadline = now + kMeasureTime, .others_train = known.contains(device)};
     step.send.emplace_back(index, protocol::Measure{.samples = options_.measure_samples,
                                                     .rounds = options_.measure_rounds});
   }
@@ -114,7 +114,7 @@ void Startup::measured(int index, const protocol::Measured& answer) {
   const auto found =
       std::ranges::find_if(measuring_, [&](const auto& m) { return m.second.index == index; });
   if (found == measuring_.end()) return;
-  if (!answer.error.empty() && found->second.seemed_idle) {  // another one of its class may be
+  if (!answer.error.empty() && found->second.others_train) {
     refused_.insert(index);
     measuring_.erase(found);
     return;

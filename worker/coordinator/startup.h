@@ -44,7 +44,7 @@ class Startup {
   struct Measuring {
     int index = 0;
     SteadyTime deadline{};
-    bool seemed_idle = false;  // in a plan that others train; it knows better
+    bool others_train = false;  // of its class: it may do so itself before it answers
   };
   struct Probing {  // one pair of neighbours in one round
     int from = 0, to = 0;
@@ -62,7 +62,7 @@ class Startup {
   const Options options_;
   std::map<std::string, std::string> profiles_;  // device class -> profile.json; "" = failed
   std::map<std::string, Measuring> measuring_;
-  std::set<int> refused_;  // ranks that seemed idle
+  std::set<int> refused_;  // that did; another one of the class is asked
   std::vector<std::string> warnings_;
   int probe_round_ = 0;  // of those that have begun
   std::vector<Probing> probing_;

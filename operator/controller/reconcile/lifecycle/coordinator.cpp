@@ -15,8 +15,8 @@ namespace {
 
 using std::chrono::seconds;
 
-constexpr seconds kClaimCounts{10};
-constexpr seconds kUnheard{6};  // reports come every 5 s
+constexpr seconds kClaimCounts{15};  // one that is repeated each 10 s comes up to 12.5 s later
+constexpr seconds kUnheard{6};       // reports come every 5 s
 
 // The coordinator of the present term.
 struct Present {

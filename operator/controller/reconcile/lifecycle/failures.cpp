@@ -74,8 +74,8 @@ std::optional<Time> silent_since_move(const View& view, const Draft& draft, cons
   return named->time;
 }
 
-// The last sign of life of a worker that the coordinator hears no more. Nothing: it hears it, or
-// has not reported lately.
+}  // namespace
+
 std::optional<Time> last_sign_of(const View& view, const Draft& draft, const api::Pod& pod) {
   if (const auto since = silent_since_move(view, draft, pod)) return since;
   const auto* member = reported_member(view, pod);
@@ -84,6 +84,8 @@ std::optional<Time> last_sign_of(const View& view, const Draft& draft, const api
   const std::chrono::duration<double> unheard(std::min(member->silent_seconds, 1e9));
   return view.snapshot.report->received - std::chrono::duration_cast<std::chrono::seconds>(unheard);
 }
+
+namespace {
 
 // If most nodes are not ready, the network to the API server is broken, not the machines.
 bool most_nodes_not_ready(const View& view) {

@@ -80,6 +80,10 @@ const Slot* coordinator_slot(const View& view, const Draft& draft);  // null: it
 bool met_since_move(const View& view, const api::CoordinatorStatus& coordinator,
                     const api::Pod& pod);
 
+// The last sign of life of a worker that the coordinator hears no more (failures.cpp). Nothing: it
+// hears it, or has not reported lately.
+std::optional<Time> last_sign_of(const View& view, const Draft& draft, const api::Pod& pod);
+
 // Dead links (dead_links.cpp). What the newest report tells of them; nothing: none is dead.
 std::optional<std::string> dead_link_text(const View& view);
 // The worker of this pod is to be made again, because its links have been dead for too long.

@@ -240,6 +240,22 @@ bool stands_still_for_lost_plan(const View& view, Draft& draft) {
   return false;
 }
 
+// A rank of the plan goes on, but a new coordinator does not know it yet: it soon does, and the
+// rank brings what it holds. True while that is awaited.
+bool awaits_rank(const View& view, Draft& draft) {
+  constexpr std::chrono::seconds kFindsCoordinator{10};
+  if (view.plan == nullptr || !view.snapshot.members) return false;
+  const bool any = std::ranges::any_of(view.slots, [&](const Slot& slot) {
+    return slot.pod && slot.pod->started && !worker_ended(*slot.pod) && !slot.pod->meta.deleting &&
+           in_plan(view, *slot.pod) && !registered(view, slot) &&
+           !last_sign_of(view, draft, *slot.pod);
+  });
+  const Time limit = view.snapshot.members->received + kFindsCoordinator;
+  if (!any || view.now() >= limit) return false;
+  draft.wake_at(limit);
+  return true;
+}
+
 }  // namespace
 
 // Time limit of PREPARE. A worker answers between two ops, and no op takes longer than a step.
@@ -315,7 +331,7 @@ void make_plans(const View& view, Draft& draft) {
   const bool goes = std::ranges::any_of(view.slots, [&](const Slot& slot) {
     return slot.pod && replaced_by_restart(draft, *slot.pod);
   });
-  if (goes) return;
+  if (goes || awaits_rank(view, draft)) return;
   if (!members_complete(view)) return substitute(view, draft);
   // A plan for the same members would be refused again, so the next one waits.
   const facts::Facts facts = facts_of(view, draft);

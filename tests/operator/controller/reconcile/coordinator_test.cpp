@@ -109,7 +109,7 @@ TEST(Coordinator, StaysWithoutAMajority) {
 
 TEST(Coordinator, OnlyNewClaimsOfThePresentTermCount) {
   for (const auto& [term, age, counts] :
-       {std::tuple(1, 10s, true), {1, 11s, false}, {0, 0s, false}, {2, 0s, false}}) {
+       {std::tuple(1, 15s, true), {1, 16s, false}, {0, 0s, false}, {2, 0s, false}}) {
     World world = training();
     lose(world, {});
     claim(world, {"job-gpu-1", "job-gpu-2", "job-gpu-3"}, term, age);

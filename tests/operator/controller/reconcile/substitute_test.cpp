@@ -145,6 +145,34 @@ TEST(Substitute, NobodyTakesAPlanIfTheCoordinatorIsLost) {
   EXPECT_EQ(world.job.status.plan.revision, 2);
 }
 
+// It finds the new one within seconds, and perhaps it alone holds what the job has trained.
+TEST(Substitute, ARankThatANewCoordinatorDoesNotKnowYetKeepsItsPlace) {
+  World world = with_idle();
+  const std::string rank = victim_of(world);
+  world.fail("job-gpu-0", 137);
+  world.settle();
+  world.kubelets_run();
+  world.settle();
+  world.now += 1s;
+  world.workers_register();
+  std::erase_if(world.members->body.members, [&](const auto& one) { return one.pod == rank; });
+  world.report.reset();
+  world.settle();
+  EXPECT_EQ(world.job.status.plan.revision, 1);
+
+  World never = world;
+  never.now += 10s;
+  never.settle();
+  ASSERT_EQ(never.job.status.plan.revision, 2);
+  EXPECT_FALSE(has_stage(*never.plan(), rank));
+
+  world.now += 1s;
+  world.workers_register();
+  world.settle();
+  ASSERT_EQ(world.job.status.plan.revision, 2);
+  EXPECT_TRUE(has_stage(*world.plan(), rank));
+}
+
 TEST(Substitute, ItIsOfTheSameGroupAndItsScopeIsTheWorker) {
   World job = with_idle([](api::JobSpec& spec) { spec.restart_scope = api::RestartScope::kJob; });
   job.fail(victim_of(job), 137);
