@@ -15,6 +15,7 @@
 namespace weir::sim {
 
 extern const std::string kProfile;  // that ranks measure
+constexpr double kGrace = 30;       // s, of a pod that is told to end
 
 class RecoveryWorld::AgendaClock final : public Clock {
  public:

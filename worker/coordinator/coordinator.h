@@ -107,7 +107,7 @@ class Coordinator {
                         std::chrono::steady_clock::time_point deadline) = 0;
 };
 
-// What a coordinator stands on. Tests play the time and the sessions.
+// Time and sessions of a coordinator, which tests play.
 struct Ground {
   const Clock& clock;
   std::function<Result<std::unique_ptr<control::RankServer>>(const control::RankServerOptions&,

@@ -317,12 +317,12 @@ struct Hello {
   std::uint32_t revision = 0;  // of the plan in force; 0 = a new process without state
   std::int64_t step = 0;       // completed steps
   Inventory inventory = {};
-  bool leaving = false;  // it has been told to end, and perhaps its LEAVE went to nobody
   // Settings that must be equal on all ranks: model, data and the options that affect results.
   // Versions of the program may send different names; only names that both sides have are compared.
   // Old versions send none.
   Settings settings = {};
   std::vector<std::string> features = {};
+  bool leaving = false;  // it has been told to end, and perhaps its LEAVE went to nobody
   bool has(std::string_view feature) const {
     return std::ranges::find(features, feature) != features.end();
   }
