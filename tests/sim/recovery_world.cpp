@@ -140,7 +140,8 @@ void RecoveryWorld::begins(const PlayedRank& rank) {
 void RecoveryWorld::ends_step(const PlayedRank& rank) {
   const std::int64_t step = rank.step(), history = rank.history();
   const bool remembered = std::ranges::any_of(workers_, [&](const auto& entry) {
-    return entry.second->rank && entry.second->rank->ran_history() >= highest_history_;
+    const Worker& worker = *entry.second;
+    return awake(worker) && !worker.cut && worker.rank->ran_history() >= highest_history_;
   });
   if (history < highest_history_ && !remembered) {  // nobody is left that knows of it
     highest_history_ = highest_ = 0;
