@@ -105,7 +105,8 @@ void RecoveryWorld::pass_soon() {
 
 void RecoveryWorld::settle() {
   world_.now = clock_->system_now();
-  if (!operator_up_ || settling_) return;
+  if (settling_) return;
+  if (!operator_up_) return run_pods();  // kubelets go on
   settling_ = true;
   const std::string& uid = world_.job.meta.uid;
   world_.members.reset();

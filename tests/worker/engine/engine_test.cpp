@@ -83,6 +83,22 @@ TEST(Engine, MeasuresOnItsOwnThreadUntilAPlanComes) {
   EXPECT_THAT(group.finish(), Each(Exit::kTerminated));
 }
 
+// A new leader of the operator may have no profile, and only idle ranks have time to measure.
+TEST(Engine, MeasuresWhileItIsIdleInThePlanOfOthers) {
+  Group group("mlp", 2, 100'000);
+  auto plan = plan_of(1, group.layers(), 4, Family::kOneFOneB, 1, Dispatch::kStrict);
+  plan.ranks.push_back({.pod = "w0", .ip = "127.0.0.1"});
+  ASSERT_EQ(group.ask(2, protocol::Prepare{plan}), "");
+  ASSERT_EQ(group.ask(2, protocol::Commit{plan.revision, 0}), "");
+  for (const int rank : {0, 1}) group.engine(rank).mailbox().put(protocol::Go{plan.revision});
+  ASSERT_TRUE(group.reaches(0, 1));
+  EXPECT_EQ(group.ask(std::vector<int>{1}, protocol::Measure{.rounds = 1}), "engine's thread");
+
+  group.engine(0).leave(std::chrono::seconds(0));
+  group.engine(1).leave(std::chrono::seconds(0));
+  EXPECT_THAT(group.finish(), Each(Exit::kTerminated));
+}
+
 TEST(Engine, KeepsEachStageWithinItsCap) {
   Group group("mlp", 3, 2);
   const auto plan = plan_of(3, group.layers(), 8, Family::kKfkb, 2, Dispatch::kHint);
