@@ -160,6 +160,7 @@ void RecoveryWorld::ends_step(const PlayedRank& rank) {
     return;
   }
   highest_history_ = history;
+  ++ends_;
   Ended& before = ended_[step];
   if (before.history != 0 && before.history != history) {
     ++repeated_;
@@ -331,8 +332,8 @@ bool RecoveryWorld::recovers(double limit) {
       all = rank != nullptr && rank->trains() && rank->revision() == plan->revision;
     }
     if (!all) since = -1;
-    if (all && since < 0) since = highest_;
-    if (all && highest_ >= since + 5) return true;
+    if (all && since < 0) since = ends_;
+    if (all && ends_ >= since + 5 * std::ssize(plan->ranks)) return true;
   }
   return false;
 }

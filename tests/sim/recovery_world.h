@@ -152,7 +152,8 @@ class RecoveryWorld final : public RankNetwork {
   std::int64_t terms_ = 0;
 
   // What the ranks did.
-  std::int64_t highest_ = 0, highest_history_ = 0, repeated_ = 0, needlessly_ = 0, in_vain_ = 0;
+  std::int64_t ends_ = 0, highest_ = 0, highest_history_ = 0, repeated_ = 0, needlessly_ = 0,
+               in_vain_ = 0;
   struct Ended {
     std::int64_t history = 0;
     std::vector<std::pair<std::string, int>> by;  // pod uid and which process there
