@@ -219,8 +219,9 @@ void RecoveryWorld::start_pod(const std::string& uid) {
   if (pod == world_.pods.end() || pod->meta.deleting) return;
   for (const auto& node : world_.nodes) {
     const std::string& place = node.meta.name;
-    const bool taken = std::ranges::any_of(
-        world_.pods, [&](const auto& other) { return other.node == place && !other.exit_code; });
+    const bool taken = std::ranges::any_of(world_.pods, [&](const auto& other) {
+      return other.node == place && other.phase == "Running";
+    });
     const bool avoided = std::ranges::any_of(world_.job.status.avoided_nodes,
                                              [&](const auto& one) { return one.node == place; });
     if (taken || avoided || node_gone_.contains(place) || !node.ready) continue;
