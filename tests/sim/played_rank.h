@@ -69,8 +69,8 @@ class PlayedRank {
   // The replicas of its generation end the step together, if this is the first of its ranks.
   void train();
   // Its process ends in the middle of a step: some peers may have ended that, others lack only the
-  // update. Returns the ranks of its generation.
-  std::vector<PlayedRank*> tear_step();
+  // update.
+  void tear_step();
   // SIGTERM.
   void leave() { leaving_ = true; }
   bool has_left() const;

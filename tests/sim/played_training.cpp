@@ -50,11 +50,10 @@ void PlayedRank::train() {
   }
 }
 
-std::vector<PlayedRank*> PlayedRank::tear_step() {
-  if (!trains()) return {};
-  std::vector<PlayedRank*> all = peers();
+void PlayedRank::tear_step() {
+  if (!trains()) return;
   if (stands_together() && network_.chance(2)) {
-    for (PlayedRank* other : all) {
+    for (PlayedRank* other : peers()) {
       if (network_.chance(2)) {
         other->end_step();
       } else {
@@ -62,8 +61,6 @@ std::vector<PlayedRank*> PlayedRank::tear_step() {
       }
     }
   }
-  std::erase(all, this);
-  return all;
 }
 
 void PlayedRank::notice_ended_links() {

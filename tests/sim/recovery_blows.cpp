@@ -68,7 +68,7 @@ void RecoveryWorld::strike(Blow blow) {
   };
   switch (blow) {
     case Blow::kProcessEnds:
-      end_process(worker, 137);
+      end_process(worker);
       return agenda_.after(0.2 + 0.8 * random_.uniform(), [this, uid] { kubelet(uid, 137); });
     case Blow::kPodDeleted:
       return remove_pod(uid);
@@ -87,14 +87,14 @@ void RecoveryWorld::strike(Blow blow) {
       return for_a_while(40, &Worker::cut_from_operator);
     case Blow::kNodeStands:
       worker.stopped = worker.cut = true;
-      node_gone_[worker.node] = agenda_.now();
+      node_gone_.insert(worker.node);
       agenda_.after(kNotReady, [this, node = worker.node] { node_ready(node, false); });
       return agenda_.after(kNodeAway, [this, uid, node = worker.node] {
         node_gone_.erase(node);
         node_ready(node, true);
         Worker* const same = find(uid);
         if (same == nullptr) return;
-        end_process(*same, 137);
+        end_process(*same);
         same->cut = false;
         kubelet(uid, 137);
       });
@@ -104,7 +104,7 @@ void RecoveryWorld::strike(Blow blow) {
 }
 
 void RecoveryWorld::node_ready(const std::string& node, bool ready) {
-  if (ready == false && !node_gone_.contains(node)) return;
+  if (!ready && !node_gone_.contains(node)) return;
   for (auto& one : world_.nodes) {
     if (one.meta.name != node || one.ready == ready) continue;
     one.ready = ready;

@@ -33,7 +33,7 @@ void RecoveryWorld::call(const Worker& worker, std::function<void(Worker&)> work
                 });
 }
 
-const api::Pod* RecoveryWorld::pod_of(const std::string& uid) const {
+api::Pod* RecoveryWorld::pod_of(const std::string& uid) {
   const auto found =
       std::ranges::find_if(world_.pods, [&](const auto& pod) { return pod.meta.uid == uid; });
   return found == world_.pods.end() ? nullptr : &*found;
@@ -72,7 +72,7 @@ void RecoveryWorld::Source::tick() {
   if (register_ && now >= register_at_) {
     register_at_ = now + kResend;
     world_.call(owner_, [this, mine, body = *register_, which = registers_](Worker& worker) {
-      if (worker.source != this || !mine(worker)) return;
+      if (!mine(worker)) return;
       const bool taken = world_.hub_->take_register(kKey, body) == 202;
       if (taken && which == registers_) register_.reset();  // else another one came meanwhile
     });
@@ -80,7 +80,7 @@ void RecoveryWorld::Source::tick() {
   if (report_ && now >= report_at_) {
     report_at_ = now + kResend;
     world_.call(owner_, [this, mine, body = *report_](Worker& worker) {
-      if (worker.source != this || !mine(worker)) return;
+      if (!mine(worker)) return;
       const int code = world_.hub_->take_report(kKey, body);
       if (report_ && report_->sequence == body.sequence) report_.reset();
       if (code == 428) callbacks_.on_register_wanted();
@@ -89,7 +89,7 @@ void RecoveryWorld::Source::tick() {
   if (now < poll_at_) return;
   poll_at_ = now + kPoll;
   world_.call(owner_, [this, mine](Worker& worker) {
-    if (worker.source != this || !mine(worker)) return;
+    if (!mine(worker)) return;
     const schedule::Plan* const plan = world_.world_.plan();
     if (plan != nullptr && plan->revision > have_) callbacks_.on_plan(*plan);
   });
@@ -170,7 +170,6 @@ void RecoveryWorld::check_terms() {
   if (!first && entry->second != named->pod_uid) {
     fail("term " + std::to_string(named->term) + " has two coordinators");
   }
-  terms_ = std::max(terms_, named->term);
 }
 
 }  // namespace weir::sim

@@ -164,7 +164,7 @@ void RecoveryWorld::tick(Worker& worker) {
   const bool over = agenda_.now() >= worker.grace_ends;
   if (!over && (agenda_.now() < *worker.leaves_since + kLeaves || !worker.rank->has_left())) return;
   note(worker.pod + " has left");
-  end_process(worker, 143);
+  end_process(worker);
   agenda_.after(0.2, [this, uid] { remove_pod(uid); });
 }
 
@@ -242,7 +242,7 @@ void RecoveryWorld::connect(Worker& worker, const Worker& server) {
 }
 
 void RecoveryWorld::ask(Worker& worker) {
-  if (worker.asking || agenda_.now() < worker.ask_at) return;
+  if (agenda_.now() < worker.ask_at) return;
   const bool often = agenda_.now() - worker.asks_since < kAskOften;
   worker.ask_at = agenda_.now() + (often ? kAskEvery : kAskLater);
   call(worker, [this](Worker& same) {

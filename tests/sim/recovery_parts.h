@@ -26,10 +26,6 @@ class RecoveryWorld::AgendaClock final : public Clock {
            std::chrono::duration_cast<SystemTime::duration>(passed());
   }
   bool sleep_until(SteadyTime, std::stop_token) override { return false; }
-  SteadyTime at(double time) const {
-    return SteadyTime(std::chrono::hours(1)) +
-           std::chrono::nanoseconds(static_cast<std::int64_t>(1e9 * time));
-  }
   double seconds(SteadyTime time) const {
     return std::chrono::duration<double>(time - SteadyTime(std::chrono::hours(1))).count();
   }
@@ -64,7 +60,7 @@ struct RecoveryWorld::Worker {
   double grace_ends = 0;
   std::optional<double> leaves_since;
   // The agent.
-  bool joined = false, asking = false, doubts = false;
+  bool joined = false, doubts = false;
   std::optional<protocol::CoordinatorPlace> place;
   std::int64_t term = protocol::kFirstTerm;
   std::uint64_t session = 0;  // 0: not connected

@@ -26,7 +26,6 @@ constexpr std::size_t kKeptLines = 4000, kKeptSteps = 1000;
 
 RecoveryWorld::RecoveryWorld(const RecoveryCase& one, std::uint64_t seed)
     : case_(one),
-      seed_(seed),
       random_(mix_seed(seed, "recovery")),
       clock_(std::make_unique<AgendaClock>(agenda_)),
       hub_(std::make_unique<control_server::Hub>(*clock_)) {
@@ -39,8 +38,8 @@ RecoveryWorld::RecoveryWorld(const RecoveryCase& one, std::uint64_t seed)
   spec.max_restarts = 100000;
   spec.adaptation.mode = api::AdaptationMode::kOff;
   world_.graceful = true;
-  nodes_ = one.stages * one.replicas + one.spares + kMoreNodes;
-  for (int i = 1; i <= nodes_; ++i) {
+  const int nodes = one.stages * one.replicas + one.spares + kMoreNodes;
+  for (int i = 1; i <= nodes; ++i) {
     api::Node node;
     node.meta.name = "n" + std::to_string(i);
     node.kubelet_minor = one.in_place ? 35 : 34;
@@ -203,20 +202,17 @@ void RecoveryWorld::run_pods() {
   // Deleted by force.
   std::vector<std::string> gone;
   for (const auto& [uid, worker] : workers_) {
-    const bool there =
-        std::ranges::any_of(world_.pods, [&](const auto& pod) { return pod.meta.uid == uid; });
-    if (!there) gone.push_back(uid);
+    if (pod_of(uid) == nullptr) gone.push_back(uid);
   }
   for (const std::string& uid : gone) {
-    end_process(*find(uid), 137);
+    end_process(*find(uid));
     workers_.erase(uid);
   }
 }
 
 void RecoveryWorld::start_pod(const std::string& uid) {
-  const auto pod =
-      std::ranges::find_if(world_.pods, [&](const auto& one) { return one.meta.uid == uid; });
-  if (pod == world_.pods.end() || pod->meta.deleting) return;
+  api::Pod* const pod = pod_of(uid);
+  if (pod == nullptr || pod->meta.deleting) return;
   for (const auto& node : world_.nodes) {
     const std::string& place = node.meta.name;
     const bool taken = std::ranges::any_of(world_.pods, [&](const auto& other) {
@@ -248,7 +244,7 @@ void RecoveryWorld::start_process(Worker& worker) {
   worker.stopped = false;
   worker.term = protocol::kFirstTerm;
   worker.place.reset();
-  worker.joined = worker.asking = worker.doubts = false;
+  worker.joined = worker.doubts = false;
   worker.session = 0;
   worker.unconnected_since = agenda_.now();
   worker.ask_at = agenda_.now() + 0.3 + 0.7 * random_.uniform();
@@ -256,9 +252,8 @@ void RecoveryWorld::start_process(Worker& worker) {
   worker.rank = std::make_unique<PlayedRank>(*this, worker.uid, kProfile, worker.shelf);
 }
 
-void RecoveryWorld::end_process(Worker& worker, int exit_code) {
+void RecoveryWorld::end_process(Worker& worker) {
   if (!worker.rank) return;
-  static_cast<void>(exit_code);
   worker.rank->tear_step();
   worker.coordinator.reset();
   for (const auto& [id, session] : sessions_) {
@@ -272,10 +267,9 @@ void RecoveryWorld::end_process(Worker& worker, int exit_code) {
 
 // It sees that the trainer has ended.
 void RecoveryWorld::kubelet(const std::string& uid, int exit_code) {
-  const auto pod =
-      std::ranges::find_if(world_.pods, [&](const auto& one) { return one.meta.uid == uid; });
+  api::Pod* const pod = pod_of(uid);
   Worker* const worker = find(uid);
-  if (pod == world_.pods.end() || worker == nullptr || worker->rank) return;
+  if (pod == nullptr || worker == nullptr || worker->rank) return;
   if (pod->meta.deleting) return remove_pod(uid);
   const bool again =
       pod->final_exit_codes &&
@@ -290,10 +284,9 @@ void RecoveryWorld::kubelet(const std::string& uid, int exit_code) {
       worker->restarts > 0 && agenda_.now() - worker->restarted < kRestartsCount;
   worker->backoff = soon_after ? std::max(kBackOff, 2 * worker->backoff) : 0;
   agenda_.after(worker->backoff + 0.3, [this, uid] {
-    const auto found =
-        std::ranges::find_if(world_.pods, [&](const auto& one) { return one.meta.uid == uid; });
+    api::Pod* const found = pod_of(uid);
     Worker* const same = find(uid);
-    if (found == world_.pods.end() || found->meta.deleting || same == nullptr || same->rank) return;
+    if (found == nullptr || found->meta.deleting || same == nullptr || same->rank) return;
     found->last_end = api::ContainerEnd{"trainer", *found->exit_code, "Error", "", found->ended};
     found->exit_code.reset();
     found->ended.reset();
@@ -315,17 +308,20 @@ void RecoveryWorld::remove_pod(const std::string& uid) {
   settle();
 }
 
+bool RecoveryWorld::all_undisturbed() const {
+  return std::ranges::none_of(workers_, [](const auto& entry) {
+    const Worker& worker = *entry.second;
+    return worker.stopped || worker.cut || worker.cut_from_operator;
+  });
+}
+
 bool RecoveryWorld::recovers(double limit) {
   const double until = agenda_.now() + limit;
   std::int64_t since = -1;
   while (agenda_.now() < until) {
     run(0.5);
     const schedule::Plan* const plan = world_.plan();
-    const bool calm = std::ranges::all_of(workers_, [](const auto& entry) {
-      const Worker& worker = *entry.second;
-      return !worker.stopped && !worker.cut && !worker.cut_from_operator;
-    });
-    bool all = operator_up_ && node_gone_.empty() && calm && plan != nullptr &&
+    bool all = operator_up_ && node_gone_.empty() && all_undisturbed() && plan != nullptr &&
                world_.condition("Ready").status == "True" &&
                world_.job.status.recovery.lost_replicas.empty();
     for (std::size_t i = 0; all && i < plan->ranks.size(); ++i) {
@@ -363,11 +359,7 @@ void RecoveryWorld::tick() {
     if (Worker* const worker = find(uid)) tick(*worker);
   }
   if (!has_whole_replica()) not_whole_ = agenda_.now();
-  const bool disturbed = std::ranges::any_of(workers_, [](const auto& entry) {
-    const Worker& worker = *entry.second;
-    return worker.stopped || worker.cut || worker.cut_from_operator;
-  });
-  if (disturbed || !operator_up_) disturbed_ = agenda_.now();
+  if (!all_undisturbed() || !operator_up_) disturbed_ = agenda_.now();
 }
 
 }  // namespace weir::sim

@@ -66,7 +66,9 @@ class RecoveryWorld final : public RankNetwork {
   std::int64_t needlessly_repeated() const { return needlessly_; }
   // Steps of ranks that were cut off, while others had begun a later history.
   std::int64_t in_vain() const { return in_vain_; }
-  std::int64_t terms() const { return terms_; }
+  std::int64_t terms() const {
+    return holder_of_term_.empty() ? 0 : holder_of_term_.rbegin()->first;
+  }
 
  private:
   class Server;
@@ -91,13 +93,14 @@ class RecoveryWorld final : public RankNetwork {
   Worker* find(const std::string& uid);
   const Worker* find(const std::string& uid) const;
   static bool awake(const Worker& worker);
+  bool all_undisturbed() const;  // no worker stands still or is cut off
   bool reach(const Worker& one, const Worker& other) const;
 
   // Cluster.
   void run_pods();
   void start_pod(const std::string& uid);
   void start_process(Worker& worker);
-  void end_process(Worker& worker, int exit_code);
+  void end_process(Worker& worker);
   void kubelet(const std::string& uid, int exit_code);
   void remove_pod(const std::string& uid);
   void node_ready(const std::string& node, bool ready);
@@ -124,7 +127,7 @@ class RecoveryWorld final : public RankNetwork {
   // A request of that process, which may get lost.
   void call(const Worker& worker, std::function<void(Worker&)> work);
   cache::JobView view() const;
-  const api::Pod* pod_of(const std::string& uid) const;
+  api::Pod* pod_of(const std::string& uid);  // null: it is gone
   // What POST join answers; nothing is 503.
   std::optional<protocol::CoordinatorPlace> take_join(const Worker& worker,
                                                       std::optional<std::int64_t> lost_term);
@@ -134,7 +137,6 @@ class RecoveryWorld final : public RankNetwork {
   void check_terms();
 
   const RecoveryCase case_;
-  const std::uint64_t seed_;
   Random random_;
   Agenda agenda_;
   std::unique_ptr<AgendaClock> clock_;
@@ -143,13 +145,12 @@ class RecoveryWorld final : public RankNetwork {
   std::map<std::string, std::unique_ptr<Worker>> workers_;  // by pod uid
   std::map<std::uint64_t, std::unique_ptr<Session>> sessions_;
   std::uint64_t last_session_ = 0, wake_ = 0;
-  std::set<std::string> scheduled_;          // pod uids
-  std::map<std::string, double> node_gone_;  // since when
+  std::set<std::string> scheduled_;  // pod uids
+  std::set<std::string> node_gone_;  // those that stand still
   bool operator_up_ = true, passing_ = false, settling_ = false;
   double operator_back_ = 0;
-  int nodes_ = 0, last_ip_ = 0;
+  int last_ip_ = 0;
   std::map<std::int64_t, std::string> holder_of_term_;
-  std::int64_t terms_ = 0;
 
   // What the ranks did.
   std::int64_t ends_ = 0, highest_ = 0, highest_history_ = 0, repeated_ = 0, needlessly_ = 0,

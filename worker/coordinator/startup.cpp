@@ -53,8 +53,7 @@ Startup::Step Startup::advance(const Members& members, SteadyTime now) {
   const bool measured = members.version() == measured_version_ && (measured_all_ || !stays_idle);
   if (members.all().empty() || (told && !learned_ && measured)) return step;
   if (!members.complete(options_.workers) && now - members.last_change() < kSettled) return step;
-  const bool trained = std::ranges::any_of(
-      members.all(), [](const auto& entry) { return entry.second.revision != 0; });
+  const bool trained = !classes_that_have_trained(members).empty();
   const bool first = !trained && options_.term == protocol::kFirstTerm;
   if (first || trained || stays_idle) {
     const bool all = first || stays_idle;
@@ -70,7 +69,7 @@ Startup::Step Startup::advance(const Members& members, SteadyTime now) {
   registered_version_ = members.version();
   registered_at_ = now;
   learned_ = false;
-  step.register_now = body(members, trained, step);
+  step.register_now = body(members, step);
   return step;
 }
 
@@ -188,14 +187,14 @@ void Startup::lost(int index) {
 
 // Where others train, newcomers of another class are told of when that is measured: a plan that has
 // a rank for one ends its measuring.
-protocol::Register Startup::body(const Members& members, bool trained, Step& step) const {
+protocol::Register Startup::body(const Members& members, Step& step) const {
   protocol::Register result{.job_uid = options_.job_uid, .model = options_.model};
   for (const auto& [pair, link] : links_) result.links.push_back(link);
   std::set<std::string> classes;
   const auto known = classes_that_have_trained(members);
   for (const auto& [index, state] : members.all()) {
     const std::string device = device_class(state.member);
-    if (trained && measuring_.contains(device) && !known.contains(device)) continue;
+    if (!known.empty() && measuring_.contains(device) && !known.contains(device)) continue;
     result.members.push_back(state.member);
     classes.insert(device);
   }

@@ -57,12 +57,12 @@ class Startup {
   bool measure_classes(const Members& members, SteadyTime now, bool all, Step& step);
   bool probe_neighbours(const Members& members, SteadyTime now, Step& step);
   double median_rate() const;  // of the probed links; 0 without any
-  protocol::Register body(const Members& members, bool trained, Step& step) const;
+  protocol::Register body(const Members& members, Step& step) const;
 
   const Options options_;
   std::map<std::string, std::string> profiles_;  // device class -> profile.json; "" = failed
   std::map<std::string, Measuring> measuring_;
-  std::set<int> refused_;  // that did; another one of the class is asked
+  std::set<int> refused_;  // workers that did, so another one of their class is asked
   std::vector<std::string> warnings_;
   int probe_round_ = 0;  // of those that have begun
   std::vector<Probing> probing_;
